@@ -99,7 +99,7 @@ tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LIN
 tdock_module(engine/sampling TORCH USES core/base kernels LINKS absl::flat_hash_map)
 tdock_module(engine/cache TORCH USES model/decoder kernels LINKS absl::flat_hash_map)
 tdock_module(engine TORCH USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
-tdock_module(serve/protocol USES text LINKS nlohmann_json::nlohmann_json)
+tdock_module(serve/protocol USES text core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
 tdock_module(serve TORCH USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
              PRIVATE_LINKS PkgConfig::prometheus)

@@ -52,6 +52,7 @@ OtherWeights::OtherWeights(const engine::ModelFolder& served)
     : tokenizer_(*served.tokenizer),
       config_(served.decoder.config()),
       device_(served.decoder.device()),
+      used_tokens_(served.decoder.used_tokens()),
       has_adapters_(!served.decoder.NamedAdapters().empty()) {
   for (const auto& [name, weight] : served.decoder.NamedWeights()) shapes_.emplace_back(name, weight.sizes().vec());
 }
@@ -71,11 +72,23 @@ absl::Status OtherWeights::Check(const engine::ModelFolder& given) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const model::Decoder>> OtherWeights::Load(const std::string& folder) const {
-  return trainer::Guarded([&]() -> absl::StatusOr<std::shared_ptr<const model::Decoder>> {
+absl::StatusOr<model::Decoder> OtherWeights::Load(const std::string& folder) const {
+  return trainer::Guarded([&]() -> absl::StatusOr<model::Decoder> {
     TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder given, engine::LoadModelFolder(Env::Real(), folder, device_));
     TDOCK_RETURN_IF_ERROR(Check(given));
-    return std::make_shared<const model::Decoder>(std::move(given.decoder));
+    return std::move(given.decoder);
+  });
+}
+
+absl::StatusOr<model::Decoder> OtherWeights::Blank() const {
+  if (has_adapters_) {
+    return absl::InvalidArgumentError(
+        "the model is served with adapters beside its weights (--unmerged), which cannot be changed");
+  }
+  return trainer::Guarded([&]() -> absl::StatusOr<model::Decoder> {
+    model::Decoder decoder = model::Decoder::Uninitialised(config_, device_);
+    decoder.LimitVocabulary(used_tokens_);
+    return decoder;
   });
 }
 

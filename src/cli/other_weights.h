@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +22,10 @@ class OtherWeights {
 
   // The errors of LoadModelFolder(); InvalidArgument names the first token, setting or weight that differs from those
   // of the model that is served; ResourceExhausted if memory is.
-  absl::StatusOr<std::shared_ptr<const model::Decoder>> Load(const std::string& folder) const;
+  absl::StatusOr<model::Decoder> Load(const std::string& folder) const;
+  // A decoder like the one that is served, with weights that are still to be written. InvalidArgument if there are
+  // adapters beside those; ResourceExhausted if memory is.
+  absl::StatusOr<model::Decoder> Blank() const;
 
  private:
   absl::Status Check(const engine::ModelFolder& given) const;
@@ -31,6 +33,7 @@ class OtherWeights {
   const text::Tokenizer& tokenizer_;
   const model::ModelConfig config_;
   const at::Device device_;
+  const int64_t used_tokens_;
   const bool has_adapters_;
   std::vector<std::pair<std::string, std::vector<int64_t>>> shapes_;  // of the weights, by name
 };

@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -24,7 +25,9 @@
 #include "cli/prompt_options.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/workers.h"
 #include "engine/model_folder.h"
+#include "kernels/parallel.h"
 #include "model/decoder/device.h"
 #include "serve/model_server.h"
 #include "trainer/stages/guard.h"
@@ -87,6 +90,13 @@ struct ServeInputs {
   engine::ModelFolder model;
 };
 
+// Once for all engines, which share what a decoder has.
+void PackOnce(const ServeArguments& arguments, model::Decoder& decoder) {
+  if (!decoder.batch_invariant()) return;
+  Workers workers(model::WorkerThreads(arguments.model.threads, decoder.device()), [] { at::init_num_threads(); });
+  kernels::WithTeam(workers, [&] { decoder.PackWeights(arguments.model.int8); });
+}
+
 absl::StatusOr<ServeInputs> Gather(const ServeArguments& arguments) {
   if (arguments.tensor_parallel != 1) {
     return absl::UnimplementedError(
@@ -104,6 +114,7 @@ absl::StatusOr<ServeInputs> Gather(const ServeArguments& arguments) {
     return absl::InvalidArgumentError(absl::StrCat("--preferred-sampling-params: ", problem->message));
   }
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder model, LoadModel(arguments.model));
+  PackOnce(arguments, model.decoder);
   return ServeInputs{std::move(keys), std::get<serve::SamplingAsk>(std::move(preferred)), std::move(model)};
 }
 
@@ -114,6 +125,12 @@ std::vector<std::unique_ptr<ServedModel>> MakeReplicas(const ServeArguments& arg
   std::vector<std::unique_ptr<ServedModel>> replicas;
   for (int i = 0; i < arguments.replicas; ++i) replicas.push_back(std::make_unique<ServedModel>(each, model));
   return replicas;
+}
+
+// So that only the engines have the weights, which are then freed when all serve others.
+void HandOver(model::Decoder decoder, const std::vector<std::unique_ptr<ServedModel>>& replicas) {
+  const auto first = std::make_shared<const model::Decoder>(std::move(decoder));
+  for (const auto& replica : replicas) replica->engine().Serve(first, 0);
 }
 
 serve::ServedModel Describe(const ServeArguments& arguments, const ServeInputs& inputs,
@@ -131,9 +148,10 @@ serve::ServedModel Describe(const ServeArguments& arguments, const ServeInputs& 
   served.shows_today =
       served.chat_template.ok() && served.chat_template->shows_time() && arguments.prompts.data.template_date.empty();
   for (const auto& replica : replicas) served.engines.push_back(&replica->engine());
-  served.load = [others = std::make_shared<const OtherWeights>(model)](const std::string& folder) {
-    return others->Load(folder);
-  };
+  served.int8_weights = arguments.model.int8;
+  const auto others = std::make_shared<const OtherWeights>(model);
+  served.load = [others](const std::string& folder) { return others->Load(folder); };
+  served.blank = [others] { return others->Blank(); };
   return served;
 }
 
@@ -168,7 +186,7 @@ absl::StatusOr<serve::ModelServerOptions> OptionsOf(const ServeArguments& argume
 }
 
 absl::Status Serve(const ServeArguments& arguments) {
-  const absl::StatusOr<ServeInputs> inputs = trainer::Guarded([&] { return Gather(arguments); });
+  absl::StatusOr<ServeInputs> inputs = trainer::Guarded([&] { return Gather(arguments); });
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   RaiseDescriptorLimit();
   const std::atomic<bool>& asked_to_end = InterruptFlag();
@@ -177,6 +195,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Refused(options.status()));
   const auto replicas = MakeReplicas(arguments, inputs->model);
   serve::ServedModel model = Describe(arguments, *inputs, replicas);
+  HandOver(std::move(inputs->model.decoder), replicas);
   const std::string name = model.names.front();
   const auto server = serve::ModelServer::Start(std::move(model), *std::move(options));
   TDOCK_RETURN_IF_ERROR(Refused(server.status()));

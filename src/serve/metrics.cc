@@ -53,8 +53,8 @@ class Metrics::Impl {
       HistogramOf(registry, "tdock_serve_first_token_seconds", "From a request to the first token of its answer.");
   prometheus::Histogram& next =
       HistogramOf(registry, "tdock_serve_next_token_seconds", "From a token of an answer to the next.");
-  prometheus::Histogram& stall =
-      HistogramOf(registry, "tdock_serve_weight_update_seconds", "What a change of the weights held the engine up.");
+  prometheus::Histogram& update = HistogramOf(registry, "tdock_serve_weight_update_seconds",
+                                              "What a change of the weights took, until all replicas served them.");
 };
 
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
@@ -77,9 +77,9 @@ void Metrics::ObserveFirstToken(absl::Duration since_request) {
   impl_->first.Observe(absl::ToDoubleSeconds(since_request));
 }
 void Metrics::ObserveNextToken(absl::Duration since_last) { impl_->next.Observe(absl::ToDoubleSeconds(since_last)); }
-void Metrics::CountWeightUpdate(absl::Duration stall) {
+void Metrics::CountWeightUpdate(absl::Duration duration) {
   impl_->updates.Increment();
-  impl_->stall.Observe(absl::ToDoubleSeconds(stall));
+  impl_->update.Observe(absl::ToDoubleSeconds(duration));
 }
 
 std::string Metrics::Text(const Gauges& gauges) {

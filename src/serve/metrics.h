@@ -31,7 +31,7 @@ class Metrics {
   void CountAnswer(absl::string_view finish_reason, int64_t tokens);
   void ObserveFirstToken(absl::Duration since_request);
   void ObserveNextToken(absl::Duration since_last);
-  void CountWeightUpdate(absl::Duration stall);
+  void CountWeightUpdate(absl::Duration duration);
 
   std::string Text(const Gauges& gauges);
 

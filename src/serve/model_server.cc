@@ -28,6 +28,7 @@
 #include "serve/replica.h"
 #include "serve/replies.h"
 #include "serve/requests.h"
+#include "serve/weight_updates.h"
 
 namespace tdock::serve {
 namespace {
@@ -35,6 +36,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kModels[] = "/v1/models";
+// Of an upload of weights, where a body may have as many.
+constexpr uint64_t kMostPieceBytes = 8 << 20;
 
 // Takes as long for every key that is as long.
 bool IsEqual(absl::string_view a, absl::string_view b) {
@@ -47,13 +50,6 @@ bool IsEqual(absl::string_view a, absl::string_view b) {
 uint64_t RandomSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
-}
-
-// So that tokens of different weights never have the same version.
-absl::Status CheckVersion(int64_t version, int64_t last) {
-  if (version > last && version <= kMostVersion) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("'weight_version' is ", version, ", and must be above ", last,
-                                                 ", which is served, and at most ", kMostVersion));
 }
 
 // Whether a page of another site may have sent it: a browser says where a request comes from, other clients nothing.
@@ -98,7 +94,9 @@ class ServerOfModel final : public ModelServer {
   ServerOfModel(ServedModel model, ModelServerOptions options)
       : model_(std::move(model)), options_(std::move(options)), seed_(RandomSeed()), started_(absl::Now()) {
     for (engine::Engine* const engine : model_.engines) replicas_.push_back(std::make_unique<Replica>(*engine));
-    version_ = model_.engines.front()->weights().version;
+    updates_ =
+        std::make_unique<WeightUpdates>(model_, replicas_, metrics_, options_.asks,
+                                        std::min(kMostPieceBytes, options_.limits.max_body_bytes), Clock::Real());
   }
 
   absl::Status Listen() {
@@ -152,9 +150,8 @@ class ServerOfModel final : public ModelServer {
   void Models(const Exchange& exchange);
   void MetricsPage(const Exchange& exchange);
   void Abort(const Exchange& exchange) TDOCK_EXCLUDES(mu_);
-  void FlushCache(const Exchange& exchange);
-  void UpdateWeights(const Exchange& exchange);
-  absl::Status ServeWeights(const std::string& folder, int64_t version);
+  void FlushCache(const Exchange& exchange) { exchange->Send(updates_->FlushCache()); }
+  void UpdateWeights(const Exchange& exchange) { exchange->Send(updates_->Update(exchange->request())); }
 
   const ServedModel model_;
   const ModelServerOptions options_;
@@ -163,9 +160,7 @@ class ServerOfModel final : public ModelServer {
   Metrics metrics_;
   std::atomic<uint64_t> requests_ = 0;
   std::atomic<int64_t> open_ = 0;
-  std::atomic<int64_t> version_ = 0;
-  std::atomic<bool> updating_ = false;  // weights
-  std::atomic<double> seconds_ = 1;     // that answers take, of the last ones
+  std::atomic<double> seconds_ = 1;  // that answers take, of the last ones
 
   Mutex masks_mu_;
   std::shared_ptr<TokenMasks> masks_ TDOCK_GUARDED_BY(masks_mu_);
@@ -175,6 +170,7 @@ class ServerOfModel final : public ModelServer {
 
   // Destroyed in the opposite order: the replicas' threads end after the handlers that use them.
   std::vector<std::unique_ptr<Replica>> replicas_;
+  std::unique_ptr<WeightUpdates> updates_;
   std::unique_ptr<http::Server> server_;
 };
 
@@ -367,7 +363,7 @@ void ServerOfModel::Models(const Exchange& exchange) {
                     {"owned_by", "tdock"},
                     {"max_model_len", model_.context_length},
                     {"instance", model_.instance},
-                    {"weight_version", version_.load()}});
+                    {"weight_version", updates_->version()}});
   }
   const std::string& path = exchange->request().path;
   if (path == kModels) return exchange->Send({.body = Dump({{"object", "list"}, {"data", std::move(data)}})});
@@ -382,7 +378,7 @@ void ServerOfModel::Models(const Exchange& exchange) {
 }
 
 void ServerOfModel::MetricsPage(const Exchange& exchange) {
-  Gauges gauges{.connections = server_->connections(), .open_answers = open_, .weights_version = version_};
+  Gauges gauges{.connections = server_->connections(), .open_answers = open_, .weights_version = updates_->version()};
   for (const auto& replica : replicas_) gauges.engines.push_back(replica->engine().stats());
   exchange->Send({.body = metrics_.Text(gauges), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
 }
@@ -404,54 +400,6 @@ void ServerOfModel::Abort(const Exchange& exchange) {
   calls.erase(std::unique(calls.begin(), calls.end()), calls.end());
   for (const std::shared_ptr<Call>& call : calls) call->Abort();
   exchange->Send({.body = Dump({{"success", true}, {"aborted", calls.size()}})});
-}
-
-void ServerOfModel::FlushCache(const Exchange& exchange) {
-  if (updating_.exchange(true)) {
-    return exchange->Send(ResponseOf({.status = 409, .message = "other weights are being loaded", .code = "conflict"}));
-  }
-  for (const auto& replica : replicas_) {
-    replica->BetweenSteps([&] { replica->engine().Update([] {}, version_); });
-  }
-  updating_ = false;
-  exchange->Send({.body = Dump({{"success", true}})});
-}
-
-void ServerOfModel::UpdateWeights(const Exchange& exchange) {
-  const auto read = ReadWeights(exchange->request().body, options_.asks);
-  if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
-  const WeightsAsk& ask = std::get<WeightsAsk>(read);
-  if (updating_.exchange(true)) {
-    return exchange->Send(ResponseOf({.status = 409, .message = "other weights are being loaded", .code = "conflict"}));
-  }
-  const int64_t last = version_;  // that only this function changes
-  const int64_t version = ask.version.value_or(std::min(last, kMostVersion) + 1);
-  absl::Status served;
-  try {
-    served = CheckVersion(version, last);
-    if (served.ok()) served = ServeWeights(ask.folder, version);
-  } catch (const std::exception& error) {
-    served = absl::InternalError(WhatOf(error));
-  }
-  updating_ = false;
-  if (!served.ok()) return exchange->Send(ResponseOf(ProblemOf(served)));
-  exchange->Send({.body = Dump({{"success", true},
-                                {"message", absl::StrCat("the weights of ", ask.folder, " are served")},
-                                {"weight_version", absl::StrCat(version)}})});
-}
-
-absl::Status ServerOfModel::ServeWeights(const std::string& folder, int64_t version) {
-  auto decoder = model_.load(folder);  // while the engines go on
-  if (!decoder.ok()) return decoder.status();
-  for (const auto& replica : replicas_) {
-    replica->BetweenSteps([&] {
-      const absl::Time begun = Clock::Real().Now();
-      replica->engine().Serve(*decoder, version);
-      metrics_.CountWeightUpdate(Clock::Real().Now() - begun);
-    });
-  }
-  version_ = version;
-  return absl::OkStatus();
 }
 
 }  // namespace

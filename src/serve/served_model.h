@@ -31,8 +31,12 @@ struct ServedModel {
   SamplingAsk preferred = {};
   // Engines of the same model, one for each replica. Whoever serves has them for itself.
   std::vector<engine::Engine*> engines = {};
-  // The decoder of another folder for the same tokenizer, with the shapes of the one that is served. Thread-safe.
-  std::function<absl::StatusOr<std::shared_ptr<const model::Decoder>>(const std::string& folder)> load = {};
+  bool int8_weights = false;  // of these engines
+  // The decoder of another folder for the same tokenizer, with the shapes of the one that is served, not packed.
+  // Thread-safe.
+  std::function<absl::StatusOr<model::Decoder>(const std::string& folder)> load = {};
+  // One with weights that are still to be written. Thread-safe.
+  std::function<absl::StatusOr<model::Decoder>()> blank = {};
 };
 
 }  // namespace tdock::serve

@@ -18,14 +18,6 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
-std::optional<Json> Parse(absl::string_view body, const AskLimits& limits, std::optional<Problem>& problem) {
-  absl::StatusOr<Json> json = ParseJsonObject(body, limits.max_depth);
-  if (json.ok()) return *std::move(json);
-  problem = Problem{.message = absl::StrCat("the body must be a JSON object: ", json.status().message()),
-                    .code = "invalid_json"};
-  return std::nullopt;
-}
-
 std::optional<std::vector<int32_t>> ReadTokens(const Json& value, Fields& fields) {
   std::vector<int32_t> tokens;
   for (const Json& token : value) {
@@ -345,28 +337,12 @@ std::optional<Problem> CheckTogether(const Ask& ask, const AskLimits& limits) {
   return std::nullopt;
 }
 
-WeightsAsk ReadWeightsFields(const Json& json, Fields& fields) {
-  WeightsAsk ask{.folder = fields.String({"model_path"}).value_or("")};
-  const auto version = json.find("weight_version");
-  int64_t number = 0;
-  if (version != json.end() && version->is_string() &&
-      absl::SimpleAtoi(version->get_ref<const std::string&>(), &number) && number >= 0 && number <= kMostVersion) {
-    fields.Take({"weight_version"});
-    ask.version = number;
-  } else {
-    ask.version = fields.Integer({"weight_version"}, 0, kMostVersion);
-  }
-  for (const absl::string_view name : {"load_format", "abort_all_requests"}) fields.Refuse(name, "is not supported");
-  fields.Ignore({"flush_cache"});  // other weights always need other keys and values
-  return ask;
-}
-
 // What `read` makes of an object that has no other fields than it takes.
 template <typename T>
 std::variant<T, Problem> ReadObject(absl::string_view body, const AskLimits& limits,
                                     absl::FunctionRef<T(const Json&, Fields&)> read) {
   std::optional<Problem> problem;
-  const std::optional<Json> json = Parse(body, limits, problem);
+  const std::optional<Json> json = ParseBody(body, limits.max_depth, problem);
   if (!json) return *std::move(problem);
   Fields fields(*json, "", problem);
   T ask = read(*json, fields);
@@ -399,7 +375,7 @@ void SamplingAsk::FillFrom(const SamplingAsk& other) {
 
 std::variant<Ask, Problem> ReadAsk(Form form, absl::string_view body, const AskLimits& limits) {
   std::optional<Problem> problem;
-  const std::optional<Json> json = Parse(body, limits, problem);
+  const std::optional<Json> json = ParseBody(body, limits.max_depth, problem);
   if (!json) return *std::move(problem);
   Ask ask{.form = form};
   Fields fields(*json, "", problem);
@@ -435,16 +411,6 @@ std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimit
   if (const auto* read = std::get_if<AbortAsk>(&ask); read != nullptr && read->request_id.empty() && !read->all) {
     return Problem{.message = "'rid' is missing: name the request, or give \"abort_all\": true",
                    .param = "rid",
-                   .code = "invalid_value"};
-  }
-  return ask;
-}
-
-std::variant<WeightsAsk, Problem> ReadWeights(absl::string_view body, const AskLimits& limits) {
-  auto ask = ReadObject<WeightsAsk>(body, limits, ReadWeightsFields);
-  if (const auto* read = std::get_if<WeightsAsk>(&ask); read != nullptr && read->folder.empty()) {
-    return Problem{.message = "'model_path' is missing: the folder of the weights",
-                   .param = "model_path",
                    .code = "invalid_value"};
   }
   return ask;

@@ -63,7 +63,9 @@ struct AskLimits {
   int64_t max_stop_tokens = 1024;  // different ones
   int64_t max_biases = 1024;
   int64_t max_top_log_probs = 20;
-  int max_depth = 64;  // of the JSON
+  int64_t max_tensors = 1 << 17;         // of an upload of weights
+  int64_t max_tensor_name_bytes = 1024;  // of one of these
+  int max_depth = 64;                    // of the JSON
 };
 
 // The body of a request. Fields that would change the answers and are not supported are refused by name.
@@ -78,15 +80,5 @@ struct AbortAsk {
   bool all = false;
 };
 std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimits& limits = {});
-
-// Every reader of JSON has it exactly.
-inline constexpr int64_t kMostVersion = (int64_t{1} << 53) - 1;
-
-// {"model_path": …}, and perhaps {"weight_version": …}, a number or a string of digits.
-struct WeightsAsk {
-  std::string folder = {};
-  std::optional<int64_t> version = {};  // absent: the next one
-};
-std::variant<WeightsAsk, Problem> ReadWeights(absl::string_view body, const AskLimits& limits = {});
 
 }  // namespace tdock::serve

@@ -4,6 +4,7 @@
 
 #include "core/base/json_text.h"
 #include "serve/protocol/ask.h"
+#include "serve/protocol/weights_ask.h"
 
 namespace {
 
@@ -32,6 +33,15 @@ void CheckAsk(const Ask& ask) {
   }
 }
 
+void CheckWeights(const WeightsAsk& ask) {
+  Check(ask.folder.empty() != ask.tensors.empty());
+  Check(ask.version.value_or(0) >= 0 && ask.version.value_or(0) <= kMostVersion);
+  for (const TensorAsk& tensor : ask.tensors) {
+    Check(!tensor.name.empty() && tensor.shape.size() <= 8);
+    for (const int64_t size : tensor.shape) Check(size >= 0);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -46,6 +56,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto sampling = ReadSampling(body);
   if (const auto* problem = std::get_if<Problem>(&sampling)) CheckProblem(*problem);
   const auto weights = ReadWeights(body);
-  if (const auto* problem = std::get_if<Problem>(&weights)) CheckProblem(*problem);
+  if (const auto* problem = std::get_if<Problem>(&weights)) {
+    CheckProblem(*problem);
+  } else {
+    CheckWeights(std::get<WeightsAsk>(weights));
+  }
+  const auto upload = ReadUpload(body);
+  if (const auto* problem = std::get_if<Problem>(&upload)) {
+    CheckProblem(*problem);
+  } else {
+    const auto& ask = std::get<UploadAsk>(upload);
+    Check(!ask.upload.empty() && ask.offset.has_value() != ask.checksum.has_value());
+  }
   return 0;
 }

@@ -74,17 +74,6 @@ TEST(ReadAsk, BoundsWhatEveryTokenIsComparedWith) {
   Read(Form::kCompletion, with(absl::StrCat("\"stop\": \"", std::string(1024, 'x'), "\"")));
 }
 
-TEST(ReadWeights, TakesVersionsThatEveryReaderOfJsonHasExactly) {
-  const auto read = [](absl::string_view version) {
-    return ReadWeights(absl::StrCat(R"({"model_path": "m", "weight_version": )", version, "}"));
-  };
-  EXPECT_EQ(std::get<WeightsAsk>(read("9007199254740991")).version, kMostVersion);
-  EXPECT_EQ(std::get<WeightsAsk>(read("\"9007199254740991\"")).version, kMostVersion);
-  for (const char* const version : {"9007199254740992", "\"9007199254740992\"", "9223372036854775807", "-1"}) {
-    EXPECT_EQ(std::get<Problem>(read(version)).param, "weight_version") << version;
-  }
-}
-
 TEST(ReadAsk, ReadsIdentitiesThatNotEveryWriterOfJsonHas) {
   const auto with = [](absl::string_view identity) {
     return absl::StrCat(R"({"prompt": "a", "seed": 1, "identity": )", identity, "}");
@@ -150,13 +139,7 @@ TEST(ReadSampling, FillsWhatIsNotGiven) {
   EXPECT_TRUE(std::holds_alternative<Problem>(ReadSampling(R"({"n": 3})")));
 }
 
-TEST(ReadWeights, TakesVersionsAsVerlWritesThem) {
-  EXPECT_EQ(std::get<WeightsAsk>(ReadWeights(R"({"model_path": "d", "weight_version": "12"})")).version, 12);
-  EXPECT_EQ(std::get<WeightsAsk>(ReadWeights(R"({"model_path": "d"})")).version, std::nullopt);
-  EXPECT_TRUE(std::holds_alternative<Problem>(ReadWeights(R"({"model_path": "d", "weight_version": "x"})")));
-  EXPECT_TRUE(std::holds_alternative<Problem>(ReadWeights("{}")));
-  EXPECT_TRUE(std::holds_alternative<Problem>(ReadAbort("{}")));
-}
+TEST(ReadAbort, NeedsToKnowWhat) { EXPECT_TRUE(std::holds_alternative<Problem>(ReadAbort("{}"))); }
 
 TEST(BodyOf, IsAnErrorObject) {
   EXPECT_EQ(BodyOf({.message = "no \"x\"\xff", .param = "x"}),

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 
 namespace tdock::serve {
 namespace {
@@ -17,6 +18,14 @@ std::string Shown(const nlohmann::json& value) {
 }
 
 }  // namespace
+
+std::optional<nlohmann::json> ParseBody(absl::string_view body, int max_depth, std::optional<Problem>& problem) {
+  absl::StatusOr<nlohmann::json> json = ParseJsonObject(body, max_depth);
+  if (json.ok()) return *std::move(json);
+  problem = Problem{.message = absl::StrCat("the body must be a JSON object: ", json.status().message()),
+                    .code = "invalid_json"};
+  return std::nullopt;
+}
 
 const nlohmann::json* Fields::Take(std::initializer_list<absl::string_view> names) {
   const nlohmann::json* found = nullptr;

@@ -13,6 +13,9 @@
 
 namespace tdock::serve {
 
+// The JSON object of a body. Absent where it is none; then the problem is there.
+std::optional<nlohmann::json> ParseBody(absl::string_view body, int max_depth, std::optional<Problem>& problem);
+
 // A field that is null counts as absent. The first problem is kept. Not thread-safe; the object must outlive it.
 class Fields {
  public:
