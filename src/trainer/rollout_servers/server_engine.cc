@@ -1,0 +1,1 @@
+#include "trainer/rollout_servers/server_engine.h"
