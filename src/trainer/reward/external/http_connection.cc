@@ -202,14 +202,14 @@ absl::Status HttpConnection::WriteAll(const char* data, size_t size) {
 
 void HttpConnection::BeginBody(size_t bytes) {
   in_header_ = false;
-  allowed_ = bytes;
+  allowed_ = most_ = bytes;
 }
 
 absl::Status HttpConnection::Admit(const char* data, size_t size) {
   if (size > allowed_) {
     return absl::ResourceExhaustedError(
         in_header_ ? absl::StrCat("the header of the answer has more than ", kMostHeaderBytes, " bytes")
-                   : "the answer is longer than 16 MiB");
+                   : absl::StrCat("the answer is longer than ", most_ >> 20, " MiB"));
   }
   allowed_ -= size;
   if (!in_header_) return absl::OkStatus();

@@ -75,6 +75,7 @@ class HttpConnection final : public httplib::Stream {
   bool in_header_ = true;
   size_t line_ = 0;     // bytes of the current line of the header
   size_t allowed_ = 0;  // bytes that may still be read
+  size_t most_ = 0;     // bytes that the body may have
 };
 
 }  // namespace tdock::reward

@@ -61,9 +61,9 @@ httplib::Request RequestOf(const HttpServer& server, const HttpAsk& ask) {
                      {"Accept", ask.accept},
                      {"Accept-Encoding", "identity"},
                      {"User-Agent", "transfer-dock"}};
-  if (!ask.json.empty()) request.headers.emplace("Content-Type", "application/json");
+  if (!ask.body.empty()) request.headers.emplace("Content-Type", ask.content_type);
   if (!server.token.empty()) request.headers.emplace("Authorization", absl::StrCat("Bearer ", server.token));
-  request.body = ask.json;
+  request.body = ask.body;
   return request;
 }
 
@@ -115,7 +115,7 @@ absl::StatusOr<HttpReply> AskHttp(const HttpServer& server, const HttpAsk& ask, 
   bool enough = false;
   request.response_handler = [&](const httplib::Response& head) {
     reply.code = head.status;
-    connection->BeginBody(kMostAnswerBytes);
+    connection->BeginBody(ask.most_answer_bytes);
     return true;
   };
   request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
@@ -143,7 +143,7 @@ absl::StatusOr<HttpReply> AskHttp(const HttpServer& server, const HttpAsk& ask, 
 }
 
 absl::StatusOr<HttpReply> PostJson(const HttpServer& server, const std::string& json, const Patience& patience) {
-  absl::StatusOr<HttpReply> reply = AskHttp(server, {.target = server.url.target, .json = json}, patience);
+  absl::StatusOr<HttpReply> reply = AskHttp(server, {.target = server.url.target, .body = json}, patience);
   if (!absl::IsFailedPrecondition(reply.status())) return reply;
   return absl::FailedPreconditionError(
       absl::StrCat(reply.status().message(), "; reward.url_ca_file names the certificates that are trusted"));

@@ -36,7 +36,7 @@ absl::StatusOr<HttpServer> MakeHttpServer(const HttpServerOptions& options);
 
 struct HttpReply {
   int code = 0;
-  std::string body;                         // at most kMostAnswerBytes
+  std::string body;                         // at most HttpAsk::most_answer_bytes
   std::string location = {};                // of a redirect
   std::optional<absl::Duration> wait = {};  // what the server asks for (Retry-After)
   std::string content_type = {};
@@ -45,11 +45,13 @@ struct HttpReply {
 struct HttpAsk {
   std::string method = "POST";
   std::string target = {};  // beside the server's
-  std::string json = {};    // the body
+  std::string body = {};
+  std::string content_type = "application/json";  // of the body
   std::string accept = "application/json";
   // Gets the body of an answer with the code 200 as it arrives, instead of HttpReply::body; false: the rest is of no
   // use.
   std::function<bool(absl::string_view piece)> on_piece = {};
+  size_t most_answer_bytes = kMostAnswerBytes;
 };
 
 // Asks on a connection of its own, and reads the whole answer, whatever its code: no redirect is followed and nothing
