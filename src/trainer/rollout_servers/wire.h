@@ -1,0 +1,75 @@
+// What is said to servers and what they say. Replies are read as hostile bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/completion.h"
+#include "engine/sampling/sampling_params.h"
+
+namespace tdock::trainer {
+
+// What a server says of its model.
+struct ServerCard {
+  std::string model = {};
+  int64_t max_model_len = 0;                   // tokens, with the prompt; 0: it does not say
+  std::string instance = {};                   // another one after each start; empty: it does not say
+  std::optional<int64_t> weight_version = {};  // its own number
+  bool is_tdock = false;                       // owned by "tdock", the name of `tdock serve`
+};
+
+// From the answer to GET /v1/models: the card of `model`, or, where that is empty, the only one. InvalidArgument for
+// what is no such answer, NotFound, listing its models, if it is not among them or there are several.
+absl::StatusOr<ServerCard> ReadCard(absl::string_view body, const std::string& model);
+
+// A prompt that is asked for a number of answers.
+struct WireRequest {
+  std::vector<int32_t> prompt = {};
+  int64_t samples = 1;
+  int64_t max_tokens = 1, min_tokens = 0;  // of an answer
+  std::vector<int32_t> ends = {};          // the tokens that end an answer; no other does
+  engine::SamplingParams sampling = {};    // temperature, top_k, top_p, min_p, penalties, biases and the seed are used
+  uint64_t identity = 0;                   // as engine::Prompt::identity
+};
+
+// The body of POST /v1/completions.
+std::string BodyOf(const WireRequest& request, const ServerCard& card);
+
+// The most bytes that the reply may have.
+size_t MostReplyBytes(const WireRequest& request);
+
+struct WireAnswer {
+  std::vector<int32_t> tokens = {};  // the end token included
+  std::vector<float> log_probs = {};
+  // By the server's own numbers; empty: it does not say.
+  std::vector<engine::WeightsSpan> weights = {};
+};
+
+struct WireReply {
+  std::string instance = {};
+  std::vector<WireAnswer> answers = {};  // by their index
+};
+
+// A whole reply. FailedPrecondition if the server gives no token ids or log-probabilities, Unavailable if it ended an
+// answer for a reason of its own, InvalidArgument for everything else that does not fit the request.
+absl::StatusOr<WireReply> ReadReply(absl::string_view body, const WireRequest& request, int64_t vocab_size);
+
+// What a `tdock serve` says when an upload has begun.
+struct UploadCard {
+  std::string id = {};
+  int64_t most_piece_bytes = 0;
+};
+absl::StatusOr<UploadCard> ReadUpload(absl::string_view body);
+
+// What a server says when it serves other weights. Unavailable, with its message, if it says that it does not.
+struct UpdateCard {
+  std::optional<int64_t> weight_version = {};
+  std::string instance = {};
+};
+absl::StatusOr<UpdateCard> ReadUpdate(absl::string_view body);
+
+}  // namespace tdock::trainer

@@ -1,0 +1,174 @@
+#include "trainer/rollout_servers/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::trainer {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr auto kNonsense = absl::StatusCode::kInvalidArgument;
+constexpr int64_t kVocabSize = 30;
+
+WireRequest Asked() {
+  return {.prompt = {5, 6}, .samples = 2, .max_tokens = 3, .min_tokens = 1, .ends = {2}, .sampling = {}};
+}
+
+json Reply() {
+  return json::parse(R"({"system_fingerprint": "tdock-00ff", "choices": [
+      {"index": 1, "token_ids": [7, 2], "logprobs": {"token_logprobs": [-0.5, 0]}, "finish_reason": "stop",
+       "weight_versions": [{"version": 3, "tokens": 1}, {"version": 4, "tokens": 1}]},
+      {"index": 0, "token_ids": [7, 8, 9], "logprobs": {"token_logprobs": [-0.5, -1, -9999.0]},
+       "finish_reason": "length"}]})");
+}
+
+absl::Status Read(const json& reply, const WireRequest& request = Asked()) {
+  return ReadReply(reply.dump(), request, kVocabSize).status();
+}
+
+// With one value of a choice replaced.
+absl::Status ReadWith(const char* name, json value) {
+  json reply = Reply();
+  reply["choices"][0][name] = std::move(value);
+  return Read(reply);
+}
+
+TEST(ReadReply, ReadsAnswersByTheirIndex) {
+  const auto reply = ReadReply(Reply().dump(), Asked(), kVocabSize);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->instance, "00ff");
+  ASSERT_EQ(reply->answers.size(), 2U);
+  EXPECT_THAT(reply->answers[0].tokens, ElementsAre(7, 8, 9));
+  EXPECT_THAT(reply->answers[0].log_probs, ElementsAre(-0.5F, -1.0F, -9999.0F));
+  EXPECT_TRUE(reply->answers[0].weights.empty());
+  EXPECT_THAT(reply->answers[1].tokens, ElementsAre(7, 2));
+  EXPECT_THAT(reply->answers[1].weights, ElementsAre(engine::WeightsSpan{.version = 3, .tokens = 1},
+                                                     engine::WeightsSpan{.version = 4, .tokens = 1}));
+}
+
+TEST(ReadReply, RefusesAnswersThatDoNotFitTheRequest) {
+  EXPECT_THAT(ReadReply("[1]", Asked(), kVocabSize).status(), Fails(kNonsense, {"no JSON object"}));
+  EXPECT_THAT(Read({{"choices", 1}}), Fails(kNonsense, {"has 0 choices, and 2 were asked for"}));
+  EXPECT_THAT(Read({{"choices", {1, 2}}}), Fails(kNonsense, {"indices 0 to 1"}));
+  json twice = Reply();
+  twice["choices"][0]["index"] = 0;
+  EXPECT_THAT(Read(twice), Fails(kNonsense, {"each once"}));
+  for (const json& index : {json(2), json(-1), json(nullptr), json(1e30)}) {
+    EXPECT_THAT(ReadWith("index", index), Fails(kNonsense, {"indices 0 to 1"}));
+  }
+  EXPECT_THAT(ReadWith("token_ids", {7, 30}), Fails(kNonsense, {"choice 1 has 30 among its token_ids", "0 to 29"}));
+  for (const json& token : {json(-1), json(1.5), json("7"), json(nullptr), json(uint64_t{1} << 63)}) {
+    EXPECT_THAT(ReadWith("token_ids", {token, 2}), Fails(kNonsense, {"among its token_ids"}));
+  }
+  EXPECT_THAT(ReadWith("token_ids", json::array()), Fails(kNonsense, {"has no tokens"}));
+  EXPECT_THAT(ReadWith("token_ids", {7, 7, 7, 2}), Fails(kNonsense, {"has 4 tokens, and at most 3"}));
+}
+
+TEST(ReadReply, RefusesLogProbabilitiesThatAreNone) {
+  const auto read = [](const json& log_probs) { return ReadWith("logprobs", {{"token_logprobs", log_probs}}); };
+  EXPECT_TRUE(read({-1, 0.0005}).ok()) << "a rounding error";
+  EXPECT_THAT(read({-1}), Fails(kNonsense, {"has 2 tokens and 1 log-probabilities"}));
+  EXPECT_THAT(read({-1, 0.1}), Fails(kNonsense, {"0.1 among its log-probabilities"}));
+  EXPECT_THAT(read({-1, -1e300}), Fails(kNonsense, {"among its log-probabilities"}));
+  EXPECT_THAT(read({-1, nullptr}), Fails(kNonsense, {"null among its log-probabilities"}));
+}
+
+TEST(ReadReply, SaysWhatAServerLacks) {
+  const auto lacks = absl::StatusCode::kFailedPrecondition;
+  EXPECT_THAT(ReadWith("token_ids", nullptr), Fails(lacks, {"no \"token_ids\"", "vLLM since 0.10.2"}));
+  EXPECT_THAT(ReadWith("logprobs", nullptr), Fails(lacks, {"no \"logprobs.token_logprobs\""}));
+  EXPECT_THAT(ReadWith("finish_reason", "abort"), Fails(absl::StatusCode::kUnavailable, {"ended by the server"}));
+  EXPECT_THAT(ReadWith("finish_reason", nullptr), Fails(absl::StatusCode::kUnavailable, {"missing"}));
+}
+
+TEST(ReadReply, RefusesAnswersThatEndElsewhereThanTheyShould) {
+  json reply = Reply();
+  reply["choices"][1]["token_ids"] = {7, 2, 9};
+  EXPECT_THAT(Read(reply), Fails(kNonsense, {"choice 0 goes on after token 2, which is 2 and ends an answer"}));
+  EXPECT_THAT(ReadWith("token_ids", {7, 8}), Fails(kNonsense, {"ends with token 8 after 2 of at most 3", "(2)"}));
+  WireRequest longer = Asked();
+  longer.min_tokens = 3;
+  EXPECT_THAT(Read(Reply(), longer), Fails(kNonsense, {"ends after 2 tokens, and at least 3"}));
+  reply["choices"][1]["token_ids"] = {7, 8, 2};
+  EXPECT_TRUE(Read(reply).ok()) << "the end token, where there is no room for another one";
+}
+
+TEST(ReadReply, RefusesVersionsThatDoNotAddUp) {
+  for (const json& versions : {json::parse(R"([{"version": 1, "tokens": 1}])"),
+                               json::parse(R"([{"version": 1, "tokens": 2}, {"version": 1, "tokens": 1}])"),
+                               json::parse(R"([{"version": 1, "tokens": -1}])"), json::parse(R"([{"tokens": 2}])")}) {
+    EXPECT_THAT(ReadWith("weight_versions", versions), Fails(kNonsense, {"weight_versions"}));
+  }
+}
+
+TEST(ReadCard, FindsTheModel) {
+  const std::string body = R"({"data": [{"id": "a", "owned_by": "vllm", "max_model_len": 100},
+      {"id": "b", "owned_by": "tdock", "instance": "0f", "weight_version": 7}]})";
+  const auto a = ReadCard(body, "a"), b = ReadCard(body, "b");
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(a->max_model_len, 100);
+  EXPECT_FALSE(a->is_tdock || a->weight_version);
+  EXPECT_TRUE(b->is_tdock);
+  EXPECT_EQ(b->instance, "0f");
+  EXPECT_EQ(b->weight_version, 7);
+  const auto missing = absl::StatusCode::kNotFound;
+  EXPECT_THAT(ReadCard(body, "c").status(), Fails(missing, {"no model \"c\"", "it has: a, b"}));
+  EXPECT_THAT(ReadCard(body, "").status(), Fails(missing, {"several models", "rollout.server_model", "a, b"}));
+  EXPECT_EQ(ReadCard(R"({"data": [{"id": "a"}]})", "")->model, "a");
+  EXPECT_THAT(ReadCard("{}", "").status(), Fails(kNonsense, {"lists no models"}));
+}
+
+TEST(BodyOf, SaysEverythingThatAServerHasDefaultsFor) {
+  WireRequest request = Asked();
+  request.sampling = {.temperature = 0.5, .seed = ~uint64_t{0}, .logit_bias = {{4, -2.0}}};
+  request.identity = ~uint64_t{0};
+  const json ours = json::parse(BodyOf(request, {.model = "m", .is_tdock = true}));
+  EXPECT_EQ(ours["model"], "m");
+  EXPECT_EQ(ours["prompt"], json({5, 6}));
+  EXPECT_EQ(ours["n"], 2);
+  EXPECT_EQ(ours["max_tokens"], 3);
+  EXPECT_EQ(ours["min_tokens"], 1);
+  EXPECT_EQ(ours["temperature"], 0.5);
+  EXPECT_EQ(ours["top_k"], -1);
+  EXPECT_EQ(ours["top_p"], 1.0);
+  EXPECT_EQ(ours["repetition_penalty"], 1.0);
+  EXPECT_EQ(ours["logit_bias"], json({{"4", -2.0}}));
+  EXPECT_EQ(ours["stop_token_ids"], json({2}));
+  EXPECT_EQ(ours["ignore_eos"], true);
+  EXPECT_EQ(ours["logprobs"], 0);
+  EXPECT_EQ(ours["return_token_ids"], true);
+  EXPECT_EQ(ours["seed"], -1) << "the same 64 bits";
+  EXPECT_EQ(ours["identity"], "18446744073709551615");
+  const json other = json::parse(BodyOf(request, {.model = "m"}));
+  EXPECT_FALSE(other.contains("identity"));
+  EXPECT_GE(other["seed"], 0);
+  EXPECT_LT(other["seed"], int64_t{1} << 31);
+  request.identity = 1;
+  EXPECT_NE(json::parse(BodyOf(request, {.model = "m"}))["seed"], other["seed"]);
+}
+
+TEST(ReadUpload, RefusesWhatCannotBeInAnAddress) {
+  EXPECT_EQ(ReadUpload(R"({"upload": "0af", "most_piece_bytes": 8})")->id, "0af");
+  EXPECT_THAT(ReadUpload(R"({"upload": "a&b", "most_piece_bytes": 8})").status(), Fails(kNonsense, {"upload"}));
+  EXPECT_THAT(ReadUpload(R"({"upload": "0af", "most_piece_bytes": 0})").status(), Fails(kNonsense, {"upload"}));
+}
+
+TEST(ReadUpdate, BelievesAServerThatSaysNo) {
+  EXPECT_THAT(ReadUpdate(R"({"success": false, "message": "no such folder"})").status(),
+              Fails(absl::StatusCode::kUnavailable, {"no such folder"}));
+  const auto update = ReadUpdate(R"({"success": true, "weight_version": "12", "instance": "0f"})");
+  ASSERT_TRUE(update.ok());
+  EXPECT_EQ(update->weight_version, 12);
+  EXPECT_EQ(update->instance, "0f");
+  EXPECT_TRUE(ReadUpdate("").ok());
+}
+
+}  // namespace
+}  // namespace tdock::trainer
