@@ -1,0 +1,88 @@
+// For tests: a server that answers as `tdock serve` or vLLM does, from a small model, and fails as it is told to.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/http/server.h"
+#include "engine/engine.h"
+#include "model/decoder/decoder.h"
+#include "nlohmann/json.hpp"
+
+namespace tdock::trainer {
+
+struct FakeServerOptions {
+  bool is_tdock = true;  // otherwise like vLLM: no instance, versions or identity, and weights from a folder
+  std::string instance = "0123456789abcdef";
+  int64_t max_model_len = 48;
+  int port = 0;  // 0: a free one
+};
+
+// Thread-safe.
+class FakeServer {
+ public:
+  // Sees a request first, and may answer it.
+  using Intercept = std::function<std::optional<http::Response>(const http::Request& request)>;
+
+  // Serves a copy of the decoder as version 0.
+  explicit FakeServer(const model::Decoder& decoder, FakeServerOptions options = {});
+  // Cuts all connections.
+  ~FakeServer();
+
+  int port() const { return server_->port(); }
+  std::string url() const;
+
+  void Set(Intercept intercept) TDOCK_EXCLUDES(mu_);
+  // Changes whole replies to completions.
+  void Change(std::function<void(nlohmann::json& reply)> change) TDOCK_EXCLUDES(mu_);
+  // From now on completions wait; then those that wait are answered.
+  void Hold() TDOCK_EXCLUDES(mu_);
+  void Release() TDOCK_EXCLUDES(mu_);
+
+  // Completions that have been asked for; those whose client has gone; weights that have been taken.
+  int64_t asked() const TDOCK_EXCLUDES(mu_);
+  int64_t gone() const TDOCK_EXCLUDES(mu_);
+  int64_t updates() const TDOCK_EXCLUDES(mu_);
+  // The last body of its kind.
+  nlohmann::json last_ask() const TDOCK_EXCLUDES(mu_);
+  nlohmann::json last_update() const TDOCK_EXCLUDES(mu_);
+
+ private:
+  using Exchange = std::shared_ptr<http::Exchange>;
+  struct Upload {
+    nlohmann::json begun;
+    std::string bytes;
+  };
+
+  void Handle(const Exchange& exchange) TDOCK_EXCLUDES(mu_);
+  http::Response Models() TDOCK_REQUIRES(mu_);
+  http::Response Complete(const nlohmann::json& ask) TDOCK_REQUIRES(mu_);
+  http::Response Update(const http::Request& request) TDOCK_REQUIRES(mu_);
+  http::Response Begin(const nlohmann::json& begun) TDOCK_REQUIRES(mu_);
+  http::Response End(const std::string& checksum) TDOCK_REQUIRES(mu_);
+  void ServeFolder(const std::string& folder) TDOCK_REQUIRES(mu_);
+
+  const FakeServerOptions options_;
+  const model::ModelConfig config_;
+  mutable Mutex mu_;
+  std::shared_ptr<const model::Decoder> decoder_ TDOCK_GUARDED_BY(mu_);
+  std::unique_ptr<engine::Engine> engine_ TDOCK_GUARDED_BY(mu_);
+  int64_t version_ TDOCK_GUARDED_BY(mu_) = 0;
+  std::optional<Upload> upload_ TDOCK_GUARDED_BY(mu_);
+  Intercept intercept_ TDOCK_GUARDED_BY(mu_);
+  std::function<void(nlohmann::json&)> change_ TDOCK_GUARDED_BY(mu_);
+  bool holds_ TDOCK_GUARDED_BY(mu_) = false;
+  std::vector<Exchange> held_ TDOCK_GUARDED_BY(mu_);
+  int64_t asked_ TDOCK_GUARDED_BY(mu_) = 0, updates_ TDOCK_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<std::atomic<int64_t>> gone_ = std::make_shared<std::atomic<int64_t>>(0);
+  nlohmann::json last_ask_ TDOCK_GUARDED_BY(mu_), last_update_ TDOCK_GUARDED_BY(mu_);
+  std::unique_ptr<http::Server> server_;  // ends first
+};
+
+}  // namespace tdock::trainer
