@@ -16,6 +16,7 @@
 #include "model/decoder/checkpoint.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/fingerprint.h"
+#include "trainer/stages/answer_engine.h"
 #include "trainer/stages/guard.h"
 #include "trainer/stages/stages.h"
 
@@ -293,9 +294,10 @@ class EpisodeEvaluation final : public Evaluation {
                     std::unique_ptr<environment::Environment> environment, const EpisodeOptions& episodes,
                     environment::OnError on_error, const AnswerEvaluationOptions& options)
       : environment_(std::move(environment)),
-        engine_(policy.decoder, options.engine),
+        decoder_(policy.decoder),
+        engine_(MakeLocalEngine(policy.decoder, options.engine)),
         tokenizer_(*episodes.rules.tokenizer),
-        player_(policy.decoder, engine_, *environment_, episodes),
+        player_(policy.decoder, *engine_, *environment_, episodes),
         on_error_(on_error),
         options_(options),
         questions_(samples) {}
@@ -310,7 +312,8 @@ class EpisodeEvaluation final : public Evaluation {
       EpisodeStart& start = starts.emplace_back(EpisodeStart{.seed = i, .identity = i});
       TDOCK_ASSIGN_OR_RETURN(start.row, EpisodeRowOf(*questions_.asked[i], options_.kept));
     }
-    engine_.Update([] {}, 0);  // the weights may be others than those of the last call
+    // The weights may be others than those of the last call.
+    TDOCK_RETURN_IF_ERROR(engine_->Serve(Unowned(decoder_), 0, /*in_flight=*/false, options_.check_stop));
     std::vector<PlayedEpisode> episodes(starts.size());
     TDOCK_RETURN_IF_ERROR(player_.Play(starts, options_.check_stop, [&](size_t i, PlayedEpisode episode) {
       episodes[i] = std::move(episode);
@@ -356,7 +359,8 @@ class EpisodeEvaluation final : public Evaluation {
   }
 
   const std::unique_ptr<environment::Environment> environment_;
-  engine::Engine engine_;
+  const model::Decoder& decoder_;
+  const std::unique_ptr<AnswerEngine> engine_;
   const text::Tokenizer& tokenizer_;
   EpisodePlayer player_;
   const environment::OnError on_error_;

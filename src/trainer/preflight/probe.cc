@@ -16,6 +16,7 @@
 #include "core/base/status.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/run_environment.h"
+#include "trainer/stages/answer_engine.h"
 #include "trainer/stages/episode_player.h"
 #include "trainer/stages/stages.h"
 
@@ -33,10 +34,11 @@ class Prober {
         inputs_(inputs),
         sampling_(rollout_.sampling(SeedFor(config, SeedPurpose::kRollout))),
         workers_(static_cast<int>(config.threads), [] { at::init_num_threads(); }),
-        engine_(*inputs.decoder, {.end_tokens = inputs.end_tokens,
-                                  .max_rows = rollout_.max_num_seqs,
-                                  .workers = &workers_,
-                                  .tokenizer = inputs.tokenizer.get()}) {
+        options_{.end_tokens = inputs.end_tokens,
+                 .max_rows = rollout_.max_num_seqs,
+                 .workers = &workers_,
+                 .tokenizer = inputs.tokenizer.get()},
+        engine_(*inputs.decoder, options_) {
     figures_.scored = !absl::c_linear_search(config.trainer.dock.external_stages, "reward");
   }
 
@@ -45,7 +47,8 @@ class Prober {
     TDOCK_ASSIGN_OR_RETURN(environment_, MakeRunEnvironment(config, rollout_, inputs_.log));
     const LengthLimits limits{.max_model_len = recipe.longest_tokens(),
                               .leaves_last_position = rollout_.leave_last_position};
-    player_.emplace(*inputs_.decoder, engine_, *environment_,
+    of_episodes_ = MakeLocalEngine(*inputs_.decoder, options_);
+    player_.emplace(*inputs_.decoder, *of_episodes_, *environment_,
                     EpisodesOf(config, rollout_, limits, *inputs_.tokenizer,
                                inputs_.chat_template ? &*inputs_.chat_template : nullptr, sampling_));
     return absl::OkStatus();
@@ -169,7 +172,9 @@ class Prober {
   const RunInputs& inputs_;
   const engine::SamplingParams sampling_;
   Workers workers_;
+  const engine::EngineOptions options_;
   engine::Engine engine_;
+  std::unique_ptr<AnswerEngine> of_episodes_;
   std::unique_ptr<environment::Environment> environment_;
   std::optional<EpisodePlayer> player_;
   ProbeFigures figures_;

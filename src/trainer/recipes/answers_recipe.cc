@@ -209,11 +209,13 @@ absl::Status AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stage
   RolloutPuts puts{.log_probs = {kRolloutLogProbs},
                    .weights = parts.served,
                    .in_flight = config_.async.weights == AsyncSection::Weights::kInFlight,
+                   .max_rows = config_.rollout.max_num_seqs,
                    .token_budget = TokenBudget(),
                    .min_tokens = config_.rollout.min_response_tokens};
   if (bypass) puts.log_probs.emplace_back(kOldLogProbs);
   if (config_.environment.used()) return AddTurns(parts, puts, stages);
-  stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout),
+  stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer,
+                                    MakeLocalEngine(parts.policy.decoder, parts.engine(config_.rollout)),
                                     config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout)), Limits(), puts));
   return absl::OkStatus();
 }
@@ -223,13 +225,14 @@ absl::Status AnswersRecipe::AddTurns(const RunParts& parts, const RolloutPuts& p
   engine::EngineOptions engine = parts.engine(config_.rollout);
   engine.tokenizer = &parts.tokenizer;
   stages.push_back(
-      MakeTurnsStage(parts.policy, engine, std::move(environment),
+      MakeTurnsStage(parts.policy, MakeLocalEngine(parts.policy.decoder, engine), std::move(environment),
                      {.episodes = EpisodesOf(config_, config_.rollout, Limits(), parts.tokenizer, parts.chat_template,
                                              config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout))),
                       .on_error = config_.environment.on_error,
                       .environment_seed = SeedFor(config_, SeedPurpose::kEnvironment),
                       .kept = config_.data.columns.keep,
-                      .puts = puts}));
+                      .puts = puts,
+                      .end_token = engine.end_tokens.front()}));
   return absl::OkStatus();
 }
 
@@ -273,8 +276,9 @@ void AnswersRecipe::AddBaseline(const RunParts& parts, Stages& stages) const {
       return scores_->Score(asked);
     };
   }
-  stages.push_back(
-      MakeBaselineStage(parts.policy, parts.tokenizer, parts.engine(config_.rollout), score, std::move(options)));
+  stages.push_back(MakeBaselineStage(parts.policy, parts.tokenizer,
+                                     MakeLocalEngine(parts.policy.decoder, parts.engine(config_.rollout)), score,
+                                     std::move(options)));
 }
 
 // The stages up to the rewards.

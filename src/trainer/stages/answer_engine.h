@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,8 +29,18 @@ class AnswerEngine {
   virtual absl::StatusOr<engine::RequestId> Add(engine::Request request) = 0;
   virtual bool HasWork() const = 0;
   // The answers that have ended; waits for some for at most about 50 ms (an engine of this process: computes a step).
+  // May throw what Engine::Step() throws.
   virtual absl::StatusOr<std::vector<engine::Answer>> Step() = 0;
   virtual absl::Status Abort(engine::RequestId request) = 0;
+
+  // All of these requests: calls `after_step` after each Step() with the answers that have ended, in which `request` is
+  // the number in `requests`, until all have, or it returns an error, which is then returned. Nothing is open
+  // afterwards, nor may anything be before.
+  using AfterStep = engine::Engine::AfterStep;
+  virtual absl::Status AnswerAll(std::vector<engine::Request> requests, const AfterStep& after_step);
+
+  // Aborts what is open of these requests, and waits until nothing is.
+  void GiveUp(std::span<const engine::RequestId> requests);
 
   virtual int64_t open() const = 0;  // answers
   // As EngineStats::computing; of servers: the time in which answers were in progress.
@@ -37,5 +48,17 @@ class AnswerEngine {
   // Figures of its own since the last call.
   virtual void Report(StepMetrics& metrics) { (void)metrics; }
 };
+
+// An engine in this process. Serves `decoder`, which must outlive it, as version 0 until it is told otherwise. If
+// Serve() is given that very decoder, its weights are taken to have changed in place.
+std::unique_ptr<AnswerEngine> MakeLocalEngine(const model::Decoder& decoder, const engine::EngineOptions& options);
+
+// An engine that is made when Serve() is first called; until then nothing may be added.
+std::unique_ptr<AnswerEngine> MakeLateEngine(std::function<absl::StatusOr<std::unique_ptr<AnswerEngine>>()> make);
+
+// A decoder that outlives the engines which serve it.
+inline std::shared_ptr<const model::Decoder> Unowned(const model::Decoder& decoder) {
+  return {std::shared_ptr<void>(), &decoder};
+}
 
 }  // namespace tdock::trainer

@@ -19,11 +19,11 @@ constexpr std::chrono::minutes kBetweenBaselineRenewals(1);
 
 class BaselineStage final : public Stage {
  public:
-  BaselineStage(const Policy& policy, const text::Tokenizer& tokenizer, const engine::EngineOptions& engine,
+  BaselineStage(const Policy& policy, const text::Tokenizer& tokenizer, std::unique_ptr<AnswerEngine> engine,
                 ScoreGreedy score, BaselineOptions options)
       : policy_(policy),
         tokenizer_(tokenizer),
-        engine_(policy.decoder, engine),
+        engine_(std::move(engine)),
         score_(std::move(score)),
         options_(std::move(options)) {
     consumer_.reads.insert(consumer_.reads.end(), options_.more.begin(), options_.more.end());
@@ -94,7 +94,8 @@ class BaselineStage final : public Stage {
   }
 
   absl::Status AnswerAll(Questions& questions, StageContext& context) {
-    engine_.Update([] {}, policy_.version);
+    TDOCK_RETURN_IF_ERROR(
+        engine_->Serve(Unowned(policy_.decoder), policy_.version, /*in_flight=*/false, context.check_stop));
     absl::Time renewed = absl::Now();
     const auto after_step = [&](std::span<engine::Answer> ended) -> absl::Status {
       for (engine::Answer& ending : ended) {
@@ -111,7 +112,9 @@ class BaselineStage final : public Stage {
       }
       return absl::OkStatus();
     };
-    return engine_.AnswerAll(std::move(questions.requests), after_step);
+    const absl::Status answered = engine_->AnswerAll(std::move(questions.requests), after_step);
+    engine_->Report(context.metrics);
+    return answered;
   }
 
   double Compared(double score, const GreedyAnswer& answer) const {
@@ -126,7 +129,7 @@ class BaselineStage final : public Stage {
                                .unit = Unit::kGroup};
   const Policy& policy_;
   const text::Tokenizer& tokenizer_;
-  engine::Engine engine_;
+  const std::unique_ptr<AnswerEngine> engine_;
   const ScoreGreedy score_;
   const BaselineOptions options_;
 };
@@ -149,9 +152,9 @@ ScoreGreedy ScoredBy(reward::Reward& reward) {
 }
 
 std::unique_ptr<Stage> MakeBaselineStage(const Policy& policy, const text::Tokenizer& tokenizer,
-                                         const engine::EngineOptions& engine, const ScoreGreedy& score,
+                                         std::unique_ptr<AnswerEngine> engine, const ScoreGreedy& score,
                                          const BaselineOptions& options) {
-  return std::make_unique<BaselineStage>(policy, tokenizer, engine, score, options);
+  return std::make_unique<BaselineStage>(policy, tokenizer, std::move(engine), score, options);
 }
 
 }  // namespace tdock::trainer

@@ -69,7 +69,8 @@ class BaselineStageTest : public testing::Test {
   }
 
   std::unique_ptr<Stage> Make(const BaselineOptions& options = {.max_new_tokens = kLongest, .more = {"level"}}) {
-    auto stage = MakeBaselineStage(policy_, *tokenizer_, {.end_tokens = {4, 5, 6}}, ScoredBy(reward_), options);
+    auto stage = MakeBaselineStage(policy_, *tokenizer_, MakeLocalEngine(policy_.decoder, {.end_tokens = {4, 5, 6}}),
+                                   ScoredBy(reward_), options);
     EXPECT_EQ(runner_.Add(*stage), absl::OkStatus());
     return stage;
   }
@@ -158,7 +159,7 @@ TEST_F(BaselineStageTest, APromptWhoseAnswerHasNoScoreIsLeftOut) {
 TEST_F(BaselineStageTest, AStageThatIsStoppedBeginsAgainAndReportsItsWorkOnce) {
   bool scored = false;
   const auto stage = MakeBaselineStage(
-      policy_, *tokenizer_, {.end_tokens = {4, 5, 6}},
+      policy_, *tokenizer_, MakeLocalEngine(policy_.decoder, {.end_tokens = {4, 5, 6}}),
       [&scored](const std::vector<GreedyAnswer>& answers, StageContext&) -> absl::StatusOr<std::vector<float>> {
         if (!std::exchange(scored, true)) return absl::CancelledError("interrupted");
         return std::vector<float>(answers.size(), 2.0F);
@@ -183,8 +184,8 @@ TEST_F(BaselineStageTest, AStageThatIsStoppedWhileItGeneratesEnds) {
 
 TEST_F(BaselineStageTest, AScoreForEachAnswerIsNeededAndOneThatThrowsNamesTheStage) {
   const auto run = [&](const ScoreGreedy& score) {
-    const auto stage =
-        MakeBaselineStage(policy_, *tokenizer_, {.end_tokens = {4}}, score, {.max_new_tokens = kLongest});
+    const auto stage = MakeBaselineStage(policy_, *tokenizer_, MakeLocalEngine(policy_.decoder, {.end_tokens = {4}}),
+                                         score, {.max_new_tokens = kLongest});
     EXPECT_EQ(runner_.Add(*stage), absl::OkStatus());
     return runner_.Run(*stage, kGroups, context_).status();
   };

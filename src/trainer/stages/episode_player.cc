@@ -35,7 +35,7 @@ int64_t SmallestVersion(const std::vector<TranscriptTurn>& turns) {
 
 class EpisodePlayer::Impl {
  public:
-  Impl(const model::Decoder& decoder, engine::Engine& engine, environment::Environment& environment,
+  Impl(const model::Decoder& decoder, AnswerEngine& engine, environment::Environment& environment,
        EpisodeOptions options)
       : decoder_(decoder), engine_(engine), environment_(environment), options_(std::move(options)) {}
 
@@ -85,7 +85,8 @@ class EpisodePlayer::Impl {
     for (size_t number = 0; number < starts_.size(); ++number) Begin(number);
     while (over_ < starts_.size()) {
       if (engine_.HasWork()) {
-        for (engine::Answer& answer : engine_.Step()) TDOCK_RETURN_IF_ERROR(OnAnswer(answer));
+        TDOCK_ASSIGN_OR_RETURN(std::vector<engine::Answer> ended, engine_.Step());
+        for (engine::Answer& answer : ended) TDOCK_RETURN_IF_ERROR(OnAnswer(answer));
       }
       TDOCK_RETURN_IF_ERROR(HearEnvironment());
       TDOCK_RETURN_IF_ERROR(between_steps());
@@ -393,12 +394,12 @@ class EpisodePlayer::Impl {
     by_id_.clear();
     by_request_.clear();
     plays_.clear();
-    while (engine_.HasWork()) engine_.Step();
+    engine_.GiveUp({});
     return absl::OkStatus();
   }
 
   const model::Decoder& decoder_;
-  engine::Engine& engine_;
+  AnswerEngine& engine_;
   environment::Environment& environment_;
   EpisodeOptions options_;
   bool started_ = false, is_agent_ = false, concludes_ = false;
@@ -414,8 +415,8 @@ class EpisodePlayer::Impl {
   size_t over_ = 0;
 };
 
-EpisodePlayer::EpisodePlayer(const model::Decoder& decoder, engine::Engine& engine,
-                             environment::Environment& environment, EpisodeOptions options)
+EpisodePlayer::EpisodePlayer(const model::Decoder& decoder, AnswerEngine& engine, environment::Environment& environment,
+                             EpisodeOptions options)
     : impl_(std::make_unique<Impl>(decoder, engine, environment, std::move(options))) {}
 EpisodePlayer::~EpisodePlayer() = default;
 

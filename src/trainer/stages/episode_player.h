@@ -1,7 +1,7 @@
 // Plays episodes: the model answers, the environment says what comes of it, and so on until the episode is over.
 //
-//   ┌► Environment::Wait ─► observation ─► transcript ─► Engine::Add ─┐
-//   └────────── Environment::Step ◄─ message ◄─ reply ◄─ Engine::Step ┘
+//   ┌► Environment::Wait ─► observation ─► transcript ─► engine: Add() ─┐
+//   └────────── Environment::Step ◄─ message ◄─ reply ◄─ engine: Step() ┘
 //
 // Many episodes are played at the same time. The engine goes on with those whose environment has answered; where all
 // wait for theirs, the player does.
@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "trainer/environment/environment.h"
 #include "trainer/environment/environment_config.h"
+#include "trainer/stages/answer_engine.h"
 #include "trainer/stages/stages.h"
 #include "trainer/stages/transcript.h"
 
@@ -62,7 +63,7 @@ struct PlayedEpisode {
 // Used by one thread at a time. What it is given must outlive it.
 class EpisodePlayer {
  public:
-  EpisodePlayer(const model::Decoder& decoder, engine::Engine& engine, environment::Environment& environment,
+  EpisodePlayer(const model::Decoder& decoder, AnswerEngine& engine, environment::Environment& environment,
                 EpisodeOptions options);
   ~EpisodePlayer();
 
@@ -75,7 +76,7 @@ class EpisodePlayer {
   // numbers. Starts the environment when it is first called.
   //
   // The errors of Environment::Start(), and of Environment::Wait() as a whole; of `between_steps` and `on_end`; of rows
-  // that cannot be played, with their numbers: InvalidArgument. May throw what Engine::Step() throws.
+  // that cannot be played, with their numbers: InvalidArgument. May throw what AnswerEngine::Step() throws.
   absl::Status Play(std::span<const EpisodeStart> starts, const BetweenSteps& between_steps, const OnEnd& on_end);
 
   // How long the last call of Play() waited for the environment with nothing to compute.

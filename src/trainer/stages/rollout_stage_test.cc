@@ -49,8 +49,8 @@ class RolloutStageTest : public testing::Test {
     engine::EngineOptions options;
     options.max_rows = 3;  // one group after another
     options.end_tokens = {4, 5, 6};
-    return MakeRolloutStage(policy_, *tokenizer_, options, {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, limits,
-                            {.interval = between_puts});
+    return MakeRolloutStage(policy_, *tokenizer_, MakeLocalEngine(policy_.decoder, options),
+                            {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, limits, {.interval = between_puts});
   }
 
   static std::vector<std::vector<int32_t>> Responses(Dock& dock) {
@@ -133,12 +133,13 @@ class ServedRolloutTest : public RolloutStageTest {
     engine::EngineOptions options;
     options.max_rows = 4;  // one group, and the first answer of the next
     options.end_tokens = {4, 5, 6};
-    const auto stage =
-        MakeRolloutStage(policy_, *tokenizer_, options, {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, {},
-                         {.interval = absl::ZeroDuration(),
-                          .weights = &feed_,
-                          .in_flight = in_flight,
-                          .between_takes = absl::ZeroDuration()});
+    const auto stage = MakeRolloutStage(policy_, *tokenizer_, MakeLocalEngine(policy_.decoder, options),
+                                        {.temperature = 1.3, .max_new_tokens = 9, .seed = 8}, {},
+                                        {.interval = absl::ZeroDuration(),
+                                         .weights = &feed_,
+                                         .in_flight = in_flight,
+                                         .between_takes = absl::ZeroDuration(),
+                                         .max_rows = options.max_rows});
     StageRunner runner(*dock_, "train");
     EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
     StageContext context{.step = 1, .metrics = metrics_, .whole_step = false};

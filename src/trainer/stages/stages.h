@@ -16,6 +16,7 @@
 #include "text/tokenizer.h"
 #include "trainer/algo/overlong.h"
 #include "trainer/reward/reward.h"
+#include "trainer/stages/answer_engine.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
@@ -46,6 +47,7 @@ struct RolloutPuts {
   // With those, how often the stage looks whether it can take more while it answers, where it may: see
   // StageContext::more. Without `in_flight` it takes no more once there are newer weights.
   absl::Duration between_takes = absl::Milliseconds(10);
+  int64_t max_rows = engine::EngineOptions().max_rows;  // and it takes no more while so many answers are in progress
   // Partial rollouts: the consumer is of rows then, and an answer that has got so many more tokens and is not at its
   // end is put back as it is, to be gone on with when it is taken again, the oldest first. 0: answers are not
   // interrupted.
@@ -61,7 +63,7 @@ struct RolloutPuts {
 // Figures of partial rollouts: rollout/unfinished, answers that were put back, and rollout/continued, those that were
 // gone on with.
 std::unique_ptr<Stage> MakeRolloutStage(const Policy& policy, const text::Tokenizer& tokenizer,
-                                        const engine::EngineOptions& engine, const engine::SamplingParams& sampling,
+                                        std::unique_ptr<AnswerEngine> engine, const engine::SamplingParams& sampling,
                                         const LengthLimits& limits = {}, const RolloutPuts& puts = {});
 
 // Consumer "reward", of rows. Each answer is given the columns `more` of its row, which are texts, kMessages as its
@@ -97,7 +99,7 @@ struct BaselineOptions {
 // with the likeliest tokens and writes the reward of that answer into reward_baselines of all rows of the prompt. It
 // draws no random numbers, so a stage that is stopped begins again. Figure: reward_baseline/mean, over prompts.
 std::unique_ptr<Stage> MakeBaselineStage(const Policy& policy, const text::Tokenizer& tokenizer,
-                                         const engine::EngineOptions& engine, const ScoreGreedy& score,
+                                         std::unique_ptr<AnswerEngine> engine, const ScoreGreedy& score,
                                          const BaselineOptions& options);
 
 // Consumer `name`, of groups. Writes the log-probabilities of the response tokens into `column`.

@@ -56,14 +56,13 @@ struct Groups {
 
 class TurnsStage final : public Stage {
  public:
-  TurnsStage(const Policy& policy, const engine::EngineOptions& engine,
+  TurnsStage(const Policy& policy, std::unique_ptr<AnswerEngine> engine,
              std::unique_ptr<environment::Environment> environment, TurnsOptions options)
       : policy_(policy),
         environment_(std::move(environment)),
-        engine_(policy.decoder, engine),
+        engine_(std::move(engine)),
         options_(std::move(options)),
-        player_(policy.decoder, engine_, *environment_, options_.episodes),
-        filler_(engine.end_tokens.front()) {
+        player_(policy.decoder, *engine_, *environment_, options_.episodes) {
     consumer_.reads.insert(consumer_.reads.end(), options_.kept.begin(), options_.kept.end());
     const std::vector<std::string>& log_probs = options_.puts.log_probs;
     consumer_.writes.insert(consumer_.writes.end(), log_probs.begin(), log_probs.end());
@@ -75,12 +74,15 @@ class TurnsStage final : public Stage {
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(Groups groups, Begin(rows));
-    if (options_.puts.weights == nullptr) engine_.Update([] {}, policy_.version);
-    ServeNewest();
+    if (options_.puts.weights == nullptr) {
+      TDOCK_RETURN_IF_ERROR(
+          engine_->Serve(Unowned(policy_.decoder), policy_.version, /*in_flight=*/false, context.check_stop));
+    }
+    TDOCK_RETURN_IF_ERROR(ServeNewest(context));
     absl::Time put = absl::Now(), renewed = put;
     const auto between_steps = [&]() -> absl::Status {
       TDOCK_RETURN_IF_ERROR(context.check_stop());
-      if (options_.puts.in_flight) ServeNewest();
+      if (options_.puts.in_flight) TDOCK_RETURN_IF_ERROR(ServeNewest(context));
       const absl::Time now = absl::Now();
       if (context.renew != nullptr && now >= renewed + kBetweenTurnRenewals) {
         TDOCK_RETURN_IF_ERROR(context.renew());
@@ -97,22 +99,24 @@ class TurnsStage final : public Stage {
       context.progress();
       return Take(row, std::move(episode), groups);
     };
-    const absl::Duration before = engine_.stats().computing;
+    const absl::Duration before = engine_->computing();
     const absl::Status played = player_.Play(groups.starts, between_steps, on_end);
-    ModelTime::Add(consumer_.name, engine_.stats().computing - before, context.metrics);
+    ModelTime::Add(consumer_.name, engine_->computing() - before, context.metrics);
+    engine_->Report(context.metrics);
     context.metrics.Sum("timing_s/environment", absl::ToDoubleSeconds(player_.waited()));
     TDOCK_RETURN_IF_ERROR(played);
     return Output(groups, context);
   }
 
  private:
-  void ServeNewest() {
-    if (options_.puts.weights == nullptr) return;
+  absl::Status ServeNewest(const StageContext& context) {
+    if (options_.puts.weights == nullptr) return absl::OkStatus();
     WeightFeed::Weights newest = options_.puts.weights->Newest();
-    if (newest.version == served_ && serves_.get() == newest.decoder.get()) return;
-    engine_.Serve(newest.decoder, newest.version);
+    if (newest.version == served_ && serves_.get() == newest.decoder.get()) return absl::OkStatus();
+    TDOCK_RETURN_IF_ERROR(engine_->Serve(newest.decoder, newest.version, options_.puts.in_flight, context.check_stop));
     serves_ = std::move(newest.decoder);
     served_ = newest.version;
+    return absl::OkStatus();
   }
 
   absl::StatusOr<Groups> Begin(const Rows& rows) const {
@@ -182,7 +186,7 @@ class TurnsStage final : public Stage {
     episode.rewards.clear();
     if (!episode.response.empty()) return;
     if (episode.prompt.empty()) episode.prompt = start.row.prompt_ids;
-    episode.response = {filler_};
+    episode.response = {options_.end_token};
     episode.mask = {0};
     episode.log_probs = {0};
     episode.weights_version = options_.puts.weights != nullptr ? served_ : policy_.version;
@@ -292,12 +296,11 @@ class TurnsStage final : public Stage {
       .unit = Unit::kGroup};
   const Policy& policy_;
   const std::unique_ptr<environment::Environment> environment_;
-  engine::Engine engine_;
+  const std::unique_ptr<AnswerEngine> engine_;
   const TurnsOptions options_;
   EpisodePlayer player_;
   std::shared_ptr<const model::Decoder> serves_;  // of WeightFeed
   int64_t served_ = 0;                            // their version
-  const int32_t filler_;
 };
 
 }  // namespace
@@ -314,10 +317,10 @@ void NoteEpisode(const PlayedEpisode& episode, StepMetrics& metrics) {
   metrics.Sum("episode/bad_calls", static_cast<double>(episode.bad_calls));
 }
 
-std::unique_ptr<Stage> MakeTurnsStage(const Policy& policy, const engine::EngineOptions& engine,
+std::unique_ptr<Stage> MakeTurnsStage(const Policy& policy, std::unique_ptr<AnswerEngine> engine,
                                       std::unique_ptr<environment::Environment> environment,
                                       const TurnsOptions& options) {
-  return std::make_unique<TurnsStage>(policy, engine, std::move(environment), options);
+  return std::make_unique<TurnsStage>(policy, std::move(engine), std::move(environment), options);
 }
 
 }  // namespace tdock::trainer

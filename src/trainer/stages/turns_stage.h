@@ -23,6 +23,7 @@ struct TurnsOptions {
   uint64_t environment_seed = 0;       // what the seeds of the environment follow from
   std::vector<std::string> kept = {};  // columns of texts that the environment is given
   RolloutPuts puts = {};               // min_tokens must be 0
+  int32_t end_token = 0;               // any one of the engine's
 };
 
 // Consumer "rollout", of groups. Reads initial_prompt, prompt_text, truth, data_source, prompt_messages and `kept`;
@@ -37,7 +38,7 @@ struct TurnsOptions {
 // episode/turns, episode/truncated, episode/failed and episode/forks, means; episode/failed_tries and
 // episode/bad_calls, sums; episode/observation_tokens, the mean; timing_s/environment, the seconds that nothing was
 // computed because all episodes waited for the environment.
-std::unique_ptr<Stage> MakeTurnsStage(const Policy& policy, const engine::EngineOptions& engine,
+std::unique_ptr<Stage> MakeTurnsStage(const Policy& policy, std::unique_ptr<AnswerEngine> engine,
                                       std::unique_ptr<environment::Environment> environment,
                                       const TurnsOptions& options);
 

@@ -94,6 +94,7 @@ class TurnsStageTest : public testing::Test {
     options.episodes.retries = 0;
     options.episodes.sampling = {.temperature = 1.3, .seed = 8};
     options.environment_seed = 4;
+    options.end_token = 9;
     options.puts.interval = absl::ZeroDuration();
     return options;
   }
@@ -112,7 +113,8 @@ class TurnsStageTest : public testing::Test {
     engine::EngineOptions engine;
     engine.max_rows = max_rows;
     engine.end_tokens = {9, 4};
-    const auto stage = MakeTurnsStage(policy_, engine, std::move(environment), options);
+    const auto stage =
+        MakeTurnsStage(policy_, MakeLocalEngine(policy_.decoder, engine), std::move(environment), options);
     EXPECT_EQ(runner.Add(*stage), absl::OkStatus());
     StepMetrics metrics;
     StageContext context{.step = 1, .metrics = metrics};
@@ -356,7 +358,7 @@ TEST_F(TurnsStageTest, StoppedItGivesUpWhatIsOpenAndKeepsWhatWasPut) {
   const auto delay = [](int64_t said) { return said == 4 || said == 5 ? int64_t{1} << 40 : 0; };
   auto owned = std::make_unique<ScriptedEnvironment>(ThreeTurns, ScriptedEnvironment::Options{.delay = delay});
   const ScriptedEnvironment& environment = *owned;
-  const auto stage = MakeTurnsStage(policy_, engine, std::move(owned), Options());
+  const auto stage = MakeTurnsStage(policy_, MakeLocalEngine(policy_.decoder, engine), std::move(owned), Options());
   ASSERT_EQ(runner.Add(*stage), absl::OkStatus());
   StepMetrics metrics;
   StageContext context{.step = 1, .metrics = metrics};
