@@ -99,6 +99,11 @@ absl::StatusOr<RanksOfRoles> Place(const RunConfig& config, const runtime::RankE
                      ": only rank 0 can go on ", "with answers that are on the dock in part: give the role rollout ",
                      "a pool of that rank alone (resources.pools, resources.roles)"));
   }
+  if (config.servers.used() && roles["rollout"].size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("rollout.servers: one rank asks them, and the role rollout has ",
+                                                   roles["rollout"].size(),
+                                                   ": give it a pool of one rank (resources.pools, resources.roles)"));
+  }
   return roles;
 }
 

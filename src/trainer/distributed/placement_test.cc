@@ -67,5 +67,14 @@ TEST(Placement, PartialRolloutsAreOfRankZero) {
   EXPECT_TRUE(Place(config, Ranks(2, 2)).ok());
 }
 
+TEST(Placement, OneRankAsksServers) {
+  RunConfig config = With({}, {});
+  config.servers.urls = {"http://127.0.0.1:8000"};
+  EXPECT_THAT(Refusal(config, Ranks(2, 2)),
+              HasSubstr("rollout.servers: one rank asks them, and the role rollout has 2"));
+  config.resources = With({"train=1", "ref=1"}, {"ref=ref"}).resources;
+  EXPECT_TRUE(Place(config, Ranks(2, 2)).ok());
+}
+
 }  // namespace
 }  // namespace tdock::trainer

@@ -76,7 +76,19 @@ constexpr const char* kFreeKeys[] = {"threads",
                                      "environment.retries",
                                      "environment.max_restarts",
                                      "environment.memory_gb",
-                                     "rollout.max_num_seqs"};
+                                     "rollout.max_num_seqs",
+                                     "rollout.servers",
+                                     "rollout.servers_file",
+                                     "rollout.server_weights",
+                                     "rollout.server_weights_path",
+                                     "rollout.server_weights_folder",
+                                     "rollout.server_model",
+                                     "rollout.server_key_env",
+                                     "rollout.server_ca_file",
+                                     "rollout.server_connections",
+                                     "rollout.server_timeout",
+                                     "rollout.server_answer_timeout",
+                                     "rollout.server_retries"};
 
 absl::StatusOr<std::string> TemplateChecksum(Env& env, const std::string& folder) {
   text::ContentHasher hasher;

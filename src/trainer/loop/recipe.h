@@ -28,6 +28,7 @@
 #include "trainer/loop/gather.h"
 #include "trainer/loop/sections.h"
 #include "trainer/reward/reward.h"
+#include "trainer/stages/answer_engine.h"
 #include "trainer/stages/model_scores.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/stage.h"
@@ -141,6 +142,20 @@ struct RunParts {
             .max_rows = rollout.max_num_seqs,
             .workers = &workers,
             .int8_weights = rollout.int8_weights};
+  }
+  // What answers the prompts that `run`, which outlives it, trains on: its servers, which are looked for when they are
+  // first given weights, or an engine in this process, whose tokenizer reads answers where it matters.
+  std::unique_ptr<AnswerEngine> answers(const RunConfig& run, const RolloutSection& rollout,
+                                        const text::Tokenizer* reads = nullptr) const {
+    if (run.servers.used()) {
+      // By then the run has its folder.
+      return MakeLateEngine([&run, ends = end_tokens, vocab_size = policy.decoder.used_tokens()] {
+        return MakeServerEngine(ServerOptions(run.servers, run.trainer.run_dir, run.model.path, ends, vocab_size));
+      });
+    }
+    engine::EngineOptions options = engine(rollout);
+    options.tokenizer = reads;
+    return MakeLocalEngine(policy.decoder, options);
   }
 };
 

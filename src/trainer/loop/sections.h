@@ -16,6 +16,7 @@
 #include "tdock/options.h"
 #include "trainer/environment/environment_config.h"
 #include "trainer/loop/model_options.h"
+#include "trainer/loop/rollout_servers_section.h"
 #include "trainer/reward/external/external_config.h"
 #include "trainer/reward/reward_config.h"
 #include "trainer/stages/loss_scale.h"
@@ -225,6 +226,7 @@ struct RunConfig {
   TrainerSection trainer;
   FilterGroupsSection filter_groups;  // of recipes that bind it
   AsyncSection async;                 // likewise
+  RolloutServersSection servers;      // likewise
   ResourcesSection resources;
   ForeignValues foreign;  // no keys of a run: LoadRecipe() fills it
 };

@@ -262,7 +262,9 @@ class Estimator {
       phases.push_back(Scoring("computing log-probabilities", samples_.all));
       int64_t longest = 1;
       for (const auto* sample : drawn_) longest = std::max(longest, static_cast<int64_t>(sample->ids.size()));
-      phases.push_back(Generating("generating", *shape_.rollout, DrawnAtOnce(config_), rows_per_sample_, longest));
+      if (!config_.servers.used()) {
+        phases.push_back(Generating("generating", *shape_.rollout, DrawnAtOnce(config_), rows_per_sample_, longest));
+      }
     }
     if (!samples_.validation.empty()) phases.push_back(Scoring("validating", samples_.validation));
     if (shape_.validation != nullptr && !inputs_.validation.empty()) {

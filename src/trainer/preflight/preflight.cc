@@ -1,6 +1,7 @@
 #include "trainer/preflight/preflight.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <utility>
 
@@ -106,6 +107,22 @@ absl::StatusOr<std::optional<EnvironmentTrial>> TryEnvironment(const Recipe& rec
   return EnvironmentTrial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun), .episode = *std::move(episode)};
 }
 
+// Asks each server what it is and for a token; nothing where there are none.
+absl::StatusOr<std::optional<ServersTrial>> TryServers(const Recipe& recipe, const RunConfig& config,
+                                                       const RunInputs& inputs, Clock& clock,
+                                                       const std::atomic<bool>* stop) {
+  if (!config.servers.used()) return std::nullopt;
+  const absl::Time begun = clock.Now();
+  const ServerEngineOptions options = ServerOptions(config.servers, config.trainer.run_dir, config.model.path,
+                                                    inputs.end_tokens, inputs.decoder->used_tokens());
+  const int64_t longest = std::min(recipe.longest_tokens(), inputs.decoder->config().context_length());
+  TDOCK_RETURN_IF_ERROR(CheckServers(options, longest, [stop] {
+    return stop != nullptr && *stop ? absl::CancelledError("interrupted") : absl::OkStatus();
+  }));
+  return ServersTrial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun),
+                      .where = config.servers.file.empty() ? "rollout.servers" : config.servers.file};
+}
+
 void WarnOfIdleRanks(const std::vector<TrainingShare>& shares, std::vector<std::string>& warnings) {
   for (const TrainingShare& share : shares) {
     if (share.micro_batches >= share.ranks) continue;
@@ -129,7 +146,8 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
                            .warnings = inputs.data.warnings,
                            .probe = {},
                            .reward = {},
-                           .environment = {}};
+                           .environment = {},
+                           .servers = {}};
     ReadingLimits reading = options.reading;
     reading.kept = std::max(reading.kept, options.probed_prompts);
     TDOCK_ASSIGN_OR_RETURN(report.data, ReadFigures(recipe, config, inputs, clock, reading));
@@ -139,6 +157,7 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     WarnOfIdleRanks(report.memory.shares, report.warnings);
     TDOCK_ASSIGN_OR_RETURN(report.reward, TryReward(recipe, config, inputs, report.data, clock));
     TDOCK_ASSIGN_OR_RETURN(report.environment, TryEnvironment(recipe, config, inputs, report.data, clock));
+    TDOCK_ASSIGN_OR_RETURN(report.servers, TryServers(recipe, config, inputs, clock, options.reading.stop));
     if (options.probed_prompts > 0) {
       TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
                                                  clock, options.reading.progress));

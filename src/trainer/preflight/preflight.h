@@ -34,6 +34,12 @@ struct EnvironmentTrial {
   EpisodeTrial episode = {};
 };
 
+// Servers that answer the prompts.
+struct ServersTrial {
+  double seconds = 0;      // that they took to say what they are
+  std::string where = {};  // they are listed
+};
+
 struct PreflightReport {
   NumberReport numbers;
   DataFigures data;
@@ -42,6 +48,7 @@ struct PreflightReport {
   std::optional<ProbeFigures> probe;
   std::optional<RewardTrial> reward;            // where other programs score
   std::optional<EnvironmentTrial> environment;  // where the model talks with one
+  std::optional<ServersTrial> servers;          // where they answer
 };
 
 struct PreflightOptions {

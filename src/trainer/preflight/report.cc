@@ -128,6 +128,11 @@ std::string TrialText(const EnvironmentTrial& trial) {
   return text;
 }
 
+std::string ServersText(const ServersTrial& trial) {
+  return absl::StrFormat("the servers that are listed (%s) answer; asking them took %.1f s\n", trial.where,
+                         trial.seconds);
+}
+
 std::string ProbeText(const ProbeFigures& probe) {
   std::string text =
       absl::StrCat("\nprobe: ", probe.answers, " answers to ", probe.prompts, " prompts, ",
@@ -179,6 +184,7 @@ absl::StatusOr<std::string> ReportText(const PreflightReport& report, const text
       absl::StrCat(DataText(report.data), samples, MemoryText(report.memory), SharesText(report.memory.shares));
   if (report.reward) text += TrialText(*report.reward);
   if (report.environment) text += TrialText(*report.environment);
+  if (report.servers) absl::StrAppend(&text, "\n", ServersText(*report.servers));
   if (report.probe) text += ProbeText(*report.probe);
   if (!report.warnings.empty()) text += "\n";
   for (const std::string& warning : report.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
@@ -193,6 +199,7 @@ std::string SummaryText(const PreflightReport& report) {
   absl::StrAppend(&text, "about ", Mebibytes(report.memory.peak), " of memory at the peak");
   if (report.memory.available) absl::StrAppend(&text, "; ", Mebibytes(*report.memory.available), " are available");
   text += "\n";
+  if (report.servers) text += ServersText(*report.servers);
   for (const std::string& warning : report.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }

@@ -301,7 +301,8 @@ void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
               {{"auto", BypassMode::kWhereEqual}, {"true", BypassMode::kAlways}, {"false", BypassMode::kNever}},
               "Take the log-probabilities of the rollout for those of the policy before the step, instead of computing "
               "them in a pass of their own. auto: where both are the same to the last bit, which is where "
-              "model.batch_invariant holds and rollouts are not quantized. Where they are taken, rollout_corr/* is 0.");
+              "model.batch_invariant holds, rollouts are not quantized and no servers answer. Where they are taken, "
+              "rollout_corr/* is 0.");
   spec.Choice(
       "algorithm.rollout_correction.rollout_is", &algorithm.rollout_is,
       {{"none", RolloutWeights::kNone}, {"token", RolloutWeights::kToken}, {"sequence", RolloutWeights::kSequence}},

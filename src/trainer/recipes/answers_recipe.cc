@@ -82,6 +82,7 @@ void AnswersRecipe::Bind(config::Spec& spec) {
                    "model.batch_invariant: set "
                    "rollout.quantization to none"};
              });
+  BindServers(spec);
   spec.Check({"data.train_batch_size", "rollout.n"}, [this]() -> std::vector<std::string> {
     const int64_t samples = config_.data.train_batch_size * config_.rollout.n;
     if (samples <= kMaxBatch) return {};
@@ -192,10 +193,11 @@ std::shared_ptr<const Objective> AnswersRecipe::ActorObjective() const {
 }
 
 // Whether the rollout's log-probabilities stand for those of the policy before the step. What was sampled ahead of it
-// is of older weights, and stands for them only if that is asked for.
+// is of older weights, and stands for them only if that is asked for; what servers say never does.
 bool AnswersRecipe::BypassesOldLogProbs(const model::Decoder& decoder) const {
   const BypassMode mode = config_.algorithm.bypass_mode;
-  const bool equal = decoder.batch_invariant() && !config_.rollout.int8_weights && !Streams(config_);
+  const bool equal =
+      decoder.batch_invariant() && !config_.rollout.int8_weights && !Streams(config_) && !config_.servers.used();
   return mode == BypassMode::kAlways || (mode == BypassMode::kWhereEqual && equal);
 }
 
@@ -214,25 +216,22 @@ absl::Status AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stage
                    .min_tokens = config_.rollout.min_response_tokens};
   if (bypass) puts.log_probs.emplace_back(kOldLogProbs);
   if (config_.environment.used()) return AddTurns(parts, puts, stages);
-  stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer,
-                                    MakeLocalEngine(parts.policy.decoder, parts.engine(config_.rollout)),
+  stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.answers(config_, config_.rollout),
                                     config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout)), Limits(), puts));
   return absl::OkStatus();
 }
 
 absl::Status AnswersRecipe::AddTurns(const RunParts& parts, const RolloutPuts& puts, Stages& stages) const {
   TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, parts.log));
-  engine::EngineOptions engine = parts.engine(config_.rollout);
-  engine.tokenizer = &parts.tokenizer;
   stages.push_back(
-      MakeTurnsStage(parts.policy, MakeLocalEngine(parts.policy.decoder, engine), std::move(environment),
+      MakeTurnsStage(parts.policy, parts.answers(config_, config_.rollout, &parts.tokenizer), std::move(environment),
                      {.episodes = EpisodesOf(config_, config_.rollout, Limits(), parts.tokenizer, parts.chat_template,
                                              config_.rollout.sampling(SeedFor(config_, SeedPurpose::kRollout))),
                       .on_error = config_.environment.on_error,
                       .environment_seed = SeedFor(config_, SeedPurpose::kEnvironment),
                       .kept = config_.data.columns.keep,
                       .puts = puts,
-                      .end_token = engine.end_tokens.front()}));
+                      .end_token = parts.end_tokens.front()}));
   return absl::OkStatus();
 }
 

@@ -69,6 +69,7 @@ class AnswersRecipe : public Recipe {
   Config config_;
 
  private:
+  void BindServers(config::Spec& spec);
   std::shared_ptr<const Objective> ActorObjective() const;
   bool BypassesOldLogProbs(const model::Decoder& decoder) const;
   absl::Status AddRollout(const RunParts& parts, bool bypass, Stages& stages) const;

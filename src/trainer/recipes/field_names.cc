@@ -134,7 +134,7 @@ struct Foreign {
 constexpr char kNotSharded[] = "one process has the whole model";
 constexpr char kZero[] = "zero_stage says what each of the processes that train together keeps";
 constexpr char kOneProcess[] = "one process does everything";
-constexpr char kOwnEngine[] = "answers come from the engine built in";
+constexpr char kOwnEngine[] = "answers come from the engine built in, or from rollout.servers";
 constexpr char kNoLoggers[] = "a run writes its folder and nothing else";
 constexpr char kNoTools[] = "there are no turns with tools";
 constexpr char kNoCritic[] = "there is no critic";

@@ -79,8 +79,7 @@ class BestOfN final : public Recipe {
               .evaluations = {},
               .shown = {}};
     plan.columns.push_back({kChosen, ColumnType::Ragged(DType::kF32)});
-    plan.stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer,
-                                           MakeLocalEngine(parts.policy.decoder, parts.engine(rollout_)),
+    plan.stages.push_back(MakeRolloutStage(parts.policy, parts.tokenizer, parts.answers(config_, rollout_),
                                            rollout_.sampling(SeedFor(config_, SeedPurpose::kRollout))));
     plan.stages.push_back(MakeRewardStage(parts.reward));
     plan.stages.push_back(std::make_unique<ChooseStage>());

@@ -1,0 +1,65 @@
+// What answers of servers go with, and what not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/spec.h"
+#include "trainer/recipes/recipes.h"
+
+namespace tdock::trainer {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kTwo[] = "rollout.servers=[http://a:8000, https://b:8000/v1]";
+
+// What is said of a configuration with these overrides; empty: nothing is wrong.
+std::string Said(std::vector<std::string> overrides, const std::string& name = "grpo") {
+  const auto recipe = MakeRecipe(name);
+  config::Spec spec;
+  (*recipe)->Bind(spec);
+  overrides.emplace_back("model.path=model");
+  if (spec.HasSection("critic")) overrides.emplace_back("critic.model.path=model");
+  return std::string(config::Load(spec, "", "run.yaml", overrides).message());
+}
+
+TEST(RolloutServersKeys, RecipesThatAnswerPromptsHaveThem) {
+  for (const char* name : {"ppo", "grpo", "dapo"}) {
+    EXPECT_EQ(Said({kTwo}, name), "") << name;
+    EXPECT_EQ(
+        Said({kTwo, "rollout.server_weights=folder", "rollout.server_weights_path=/update_weights_from_disk"}, name),
+        "");
+  }
+  EXPECT_THAT(Said({kTwo}, "sft"), HasSubstr("rollout.servers"));
+}
+
+TEST(RolloutServersKeys, AllThatDoesNotGoWithServersIsSaidTogether) {
+  EXPECT_THAT(
+      Said({kTwo, "algorithm.rollout_correction.bypass_mode=true", "rollout.quantization=int8",
+            "algorithm.adv_estimator=remax", "trainer.external_stages=[rollout]", "trainer.serve=unix"}),
+      AllOf(HasSubstr("set bypass_mode to auto"), HasSubstr("remove rollout.quantization"),
+            HasSubstr("choose grpo or rloo"), HasSubstr("either servers or another process with the dock answer")));
+  EXPECT_THAT(Said({"rollout.servers=[a:8000, http://b:8000]"}), HasSubstr("'a:8000' is no URL of a server"));
+}
+
+TEST(RolloutServersKeys, WeightsThatNeverChangeNeedACorrection) {
+  EXPECT_THAT(Said({kTwo, "rollout.server_weights=none"}), HasSubstr("set rollout_is to token or sequence"));
+  EXPECT_EQ(Said({kTwo, "rollout.server_weights=none", "algorithm.rollout_correction.rollout_is=token"}), "");
+  EXPECT_THAT(Said({kTwo, "rollout.server_weights=none", "algorithm.rollout_correction.rollout_is=token",
+                    "async_training.steps_ahead=1", "async_training.max_version_lag=4"}),
+              HasSubstr("remove max_version_lag"));
+}
+
+TEST(RolloutServersKeys, KeysThatMeanNothingAreRefused) {
+  EXPECT_THAT(Said({"rollout.server_connections=8"}), HasSubstr("this process answers"));
+  EXPECT_THAT(Said({kTwo, "rollout.server_weights_path=/x"}), HasSubstr("weights are not sent as a folder"));
+  EXPECT_THAT(Said({kTwo, "rollout.server_weights=folder", "rollout.server_weights_path=x"}),
+              HasSubstr("begins with /"));
+}
+
+}  // namespace
+}  // namespace tdock::trainer
