@@ -87,6 +87,7 @@ nightly-runtime: build
 	@python3 tests/integration/ranks_test.py $(tdock) 20
 	@python3 tests/integration/parallel_test.py $(tdock) --nightly
 	@python3 tests/integration/kill_phases_test.py $(tdock) --nightly
+	@python3 tests/integration/rollout_servers_test.py $(tdock) --nightly
 
 # verl's trainer on a dock, and all that TransferQueue's package carries: tutorials and recipes that take a minute each.
 nightly-verl: build
