@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "trainer/reward/external/http_post.h"
 #include "trainer/reward/external/patience.h"
-#include "trainer/rollout_servers/wire.h"
+#include "trainer/rollout_servers/wire/wire.h"
 
 namespace tdock::trainer {
 

@@ -29,6 +29,18 @@ bool Has(const std::vector<int32_t>& tokens, int32_t token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
+WireSampling WireSamplingOf(const engine::SamplingParams& params) {
+  return {.temperature = params.temperature,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .top_k = params.top_k,
+          .repetition_penalty = params.repetition_penalty,
+          .presence_penalty = params.presence_penalty,
+          .frequency_penalty = params.frequency_penalty,
+          .logit_bias = params.logit_bias,
+          .seed = params.seed};
+}
+
 // What a server cannot be asked for.
 absl::Status CheckAskable(const engine::Request& request) {
   const engine::SamplingParams& sampling = request.sampling;
@@ -223,7 +235,7 @@ class ServerEngine final : public AnswerEngine {
                       .max_tokens = request.token_budget > 0 ? std::min(most, request.token_budget) : most,
                       .min_tokens = std::min(sampling.min_new_tokens, most),
                       .ends = sampling.stop_tokens,
-                      .sampling = sampling,
+                      .sampling = WireSamplingOf(sampling),
                       .identity = identity};
     if (!sampling.ignore_eos)
       whole.ends.insert(whole.ends.end(), options_.end_tokens.begin(), options_.end_tokens.end());
@@ -234,7 +246,6 @@ class ServerEngine final : public AnswerEngine {
     const auto add = [&](int64_t sample, WireRequest wire, engine::Completion so_far) {
       parts.push_back(std::make_shared<Part>(Part{.request = id,
                                                   .priority = request.priority,
-                                                  .number = next_part_++,
                                                   .sample = sample,
                                                   .wire = std::move(wire),
                                                   .so_far = std::move(so_far),
@@ -253,7 +264,10 @@ class ServerEngine final : public AnswerEngine {
       if (i > 0) wire.identity = DeriveSeed(identity, i);  // a server has random numbers for sample 0 only
       add(static_cast<int64_t>(i), std::move(wire), std::move(so_far));
     }
-    for (const auto& part : parts) part->wire.min_tokens = std::min(part->wire.min_tokens, part->wire.max_tokens);
+    for (const auto& part : parts) {
+      part->number = next_part_++;
+      part->wire.min_tokens = std::min(part->wire.min_tokens, part->wire.max_tokens);
+    }
     return parts;
   }
 
@@ -350,11 +364,11 @@ class ServerEngine final : public AnswerEngine {
       const int32_t last = answer.tokens.back();
       completion.tokens.insert(completion.tokens.end(), answer.tokens.begin(), answer.tokens.end());
       completion.log_probs.insert(completion.log_probs.end(), answer.log_probs.begin(), answer.log_probs.end());
-      for (const engine::WeightsSpan& span : answer.weights) {
+      for (const WireSpan& span : answer.weights) {
         if (!completion.weights.empty() && completion.weights.back().version == span.version) {
           completion.weights.back().tokens += span.tokens;
         } else {
-          completion.weights.push_back(span);
+          completion.weights.push_back({.version = span.version, .tokens = span.tokens});
         }
       }
       const bool is_end = !sampling.ignore_eos && Has(options_.end_tokens, last);

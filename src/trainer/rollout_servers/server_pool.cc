@@ -404,7 +404,7 @@ absl::Status ServerPool::Stamp(const Lease& lease, WireReply& reply) {
       continue;
     }
     if (answer.weights.empty() && wrong.empty()) wrong = "its answer has no weight_versions";
-    for (engine::WeightsSpan& span : answer.weights) {
+    for (WireSpan& span : answer.weights) {
       if (!wrong.empty()) break;
       const auto known = server.versions.find(span.version);
       if (known == server.versions.end() || known->second < lease.version) {

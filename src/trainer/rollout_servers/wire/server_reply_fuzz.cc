@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "trainer/rollout_servers/wire.h"
+#include "trainer/rollout_servers/wire/wire.h"
 
 namespace {
 

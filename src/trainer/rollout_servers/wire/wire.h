@@ -1,15 +1,15 @@
 // What is said to servers and what they say. Replies are read as hostile bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/completion.h"
-#include "engine/sampling/sampling_params.h"
 
 namespace tdock::trainer {
 
@@ -26,14 +26,23 @@ struct ServerCard {
 // what is no such answer, NotFound, listing its models, if it is not among them or there are several.
 absl::StatusOr<ServerCard> ReadCard(absl::string_view body, const std::string& model);
 
+// As the fields of engine::SamplingParams with these names.
+struct WireSampling {
+  double temperature = 1.0, top_p = 1.0, min_p = 0.0;
+  int64_t top_k = 0;
+  double repetition_penalty = 1.0, presence_penalty = 0.0, frequency_penalty = 0.0;
+  std::map<int32_t, double> logit_bias = {};
+  uint64_t seed = 0;
+};
+
 // A prompt that is asked for a number of answers.
 struct WireRequest {
   std::vector<int32_t> prompt = {};
   int64_t samples = 1;
   int64_t max_tokens = 1, min_tokens = 0;  // of an answer
   std::vector<int32_t> ends = {};          // the tokens that end an answer; no other does
-  engine::SamplingParams sampling = {};    // temperature, top_k, top_p, min_p, penalties, biases and the seed are used
-  uint64_t identity = 0;                   // as engine::Prompt::identity
+  WireSampling sampling = {};
+  uint64_t identity = 0;  // as engine::Prompt::identity
 };
 
 // The body of POST /v1/completions.
@@ -42,11 +51,17 @@ std::string BodyOf(const WireRequest& request, const ServerCard& card);
 // The most bytes that the reply may have.
 size_t MostReplyBytes(const WireRequest& request);
 
+// Tokens that follow one another and were sampled with the same weights.
+struct WireSpan {
+  int64_t version = 0, tokens = 0;
+  bool operator==(const WireSpan&) const = default;
+};
+
 struct WireAnswer {
   std::vector<int32_t> tokens = {};  // the end token included
   std::vector<float> log_probs = {};
   // By the server's own numbers; empty: it does not say.
-  std::vector<engine::WeightsSpan> weights = {};
+  std::vector<WireSpan> weights = {};
 };
 
 struct WireReply {

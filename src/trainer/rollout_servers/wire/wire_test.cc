@@ -1,4 +1,4 @@
-#include "trainer/rollout_servers/wire.h"
+#include "trainer/rollout_servers/wire/wire.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,8 +49,8 @@ TEST(ReadReply, ReadsAnswersByTheirIndex) {
   EXPECT_THAT(reply->answers[0].log_probs, ElementsAre(-0.5F, -1.0F, -9999.0F));
   EXPECT_TRUE(reply->answers[0].weights.empty());
   EXPECT_THAT(reply->answers[1].tokens, ElementsAre(7, 2));
-  EXPECT_THAT(reply->answers[1].weights, ElementsAre(engine::WeightsSpan{.version = 3, .tokens = 1},
-                                                     engine::WeightsSpan{.version = 4, .tokens = 1}));
+  EXPECT_THAT(reply->answers[1].weights,
+              ElementsAre(WireSpan{.version = 3, .tokens = 1}, WireSpan{.version = 4, .tokens = 1}));
 }
 
 TEST(ReadReply, RefusesAnswersThatDoNotFitTheRequest) {
@@ -127,7 +127,7 @@ TEST(ReadCard, FindsTheModel) {
 
 TEST(BodyOf, SaysEverythingThatAServerHasDefaultsFor) {
   WireRequest request = Asked();
-  request.sampling = {.temperature = 0.5, .seed = ~uint64_t{0}, .logit_bias = {{4, -2.0}}};
+  request.sampling = {.temperature = 0.5, .logit_bias = {{4, -2.0}}, .seed = ~uint64_t{0}};
   request.identity = ~uint64_t{0};
   const json ours = json::parse(BodyOf(request, {.model = "m", .is_tdock = true}));
   EXPECT_EQ(ours["model"], "m");

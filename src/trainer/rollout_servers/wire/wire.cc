@@ -1,4 +1,4 @@
-#include "trainer/rollout_servers/wire.h"
+#include "trainer/rollout_servers/wire/wire.h"
 
 #include <algorithm>
 #include <cmath>
@@ -122,8 +122,8 @@ absl::Status CheckEnd(const std::vector<int32_t>& tokens, const std::string& rea
                             absl::StrJoin(request.ends, ", "), "): has the server another model?"));
 }
 
-absl::StatusOr<std::vector<engine::WeightsSpan>> WeightsOf(const Json& list, size_t tokens) {
-  std::vector<engine::WeightsSpan> spans;
+absl::StatusOr<std::vector<WireSpan>> WeightsOf(const Json& list, size_t tokens) {
+  std::vector<WireSpan> spans;
   if (!list.is_array()) return spans;
   int64_t all = 0;
   for (const Json& one : list) {
@@ -195,7 +195,7 @@ absl::StatusOr<ServerCard> ReadCard(absl::string_view body, const std::string& m
 }
 
 std::string BodyOf(const WireRequest& request, const ServerCard& card) {
-  const engine::SamplingParams& sampling = request.sampling;
+  const WireSampling& sampling = request.sampling;
   // Everything is said: servers have defaults of their own, such as those of the model's generation_config.json.
   Json body = {{"model", card.model},
                {"prompt", request.prompt},
