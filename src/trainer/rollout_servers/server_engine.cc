@@ -454,7 +454,10 @@ class ServerEngine final : public AnswerEngine {
     }
     const absl::Time now = clock_.Now();
     held_since_ = std::min(held_since_, now);
-    if (now - held_since_ >= kHeldBack) pool_.StopSending();
+    const bool is_given_up = std::all_of(ended_.begin(), ended_.end(), [](const engine::Answer& answer) {
+      return answer.completion.finish_reason == engine::FinishReason::kAborted;
+    });
+    if (is_given_up || now - held_since_ >= kHeldBack) pool_.StopSending();
     clock_.Wait(changed_, mu_, now + kStep);
     return true;
   }

@@ -314,12 +314,16 @@ TEST_F(ServerEngineTest, ServersComeAndGoWithTheFile) {
   })) << "a has one, and the others wait";
   EXPECT_EQ(b.updates(), 1);
   write(b.url() + "\n");
+  ASSERT_TRUE(Await([&] {
+    const auto ended = engine->Step();
+    for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+    return ReportOf(*engine).at("rollout/servers") == 1;
+  }));
   a.Release();
   Finish(*engine, answers);
   ExpectSame(answers, Expected(Some()));
   EXPECT_EQ(a.asked(), 1);
   // One that was removed gets no more weights.
-  ASSERT_TRUE(Await([&] { return engine->Step().ok() && ReportOf(*engine).at("rollout/servers") == 1; }));
   ASSERT_TRUE(engine->Serve(Policy(), 8, false, kNoStop).ok());
   EXPECT_EQ(a.updates(), 1);
   EXPECT_EQ(b.updates(), 2);

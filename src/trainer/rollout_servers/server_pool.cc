@@ -11,10 +11,13 @@ namespace {
 
 constexpr BackoffPolicy kBetweenProbes = {
     .initial = absl::Milliseconds(200), .max = absl::Seconds(5), .multiplier = 2, .jitter = 0.5};
+constexpr BackoffPolicy kBetweenSends = {
+    .initial = absl::Milliseconds(200), .max = absl::Seconds(30), .multiplier = 2, .jitter = 0.5};
 constexpr absl::Duration kProbeWithin = absl::Seconds(10);
 constexpr absl::Duration kBetweenLooksAtBusy = absl::Seconds(10);
 constexpr absl::Duration kAfterMissedLook = absl::Seconds(1);
 constexpr int kMissedLooks = 3;  // in a row make a server with requests count as gone
+constexpr int kRefusals = 3;     // in a row are the server's last word
 constexpr absl::Duration kUsualPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
 // How long those that have told their cards wait for the others, so that weights are made once for all.
@@ -39,7 +42,7 @@ std::function<absl::Status()> StopOf(std::vector<Flag> flags) {
 
 struct ServerPool::Server {
   Server(ServerClient its_client, uint64_t seed)
-      : client(std::move(its_client)), between_probes(kBetweenProbes, seed) {}
+      : client(std::move(its_client)), between_probes(kBetweenProbes, seed), between_sends(kBetweenSends, seed) {}
 
   const ServerClient client;
   State state = State::kDown;
@@ -57,7 +60,8 @@ struct ServerPool::Server {
   absl::Time send_at = absl::InfinitePast();
   absl::Time paused_until = absl::InfinitePast();
   int missed_looks = 0;
-  Backoff between_probes;
+  int refusals = 0;  // of cards or weights
+  Backoff between_probes, between_sends;
   Flag cut = NewFlag();
 
   void ForgetWeights() {
@@ -179,7 +183,7 @@ void ServerPool::TakeCard(Server& server, const ServerCard& card, absl::Time now
   if (!version_) return;
   if (options_.weights == ServerWeights::kNone) server.weights = version_;
   server.state = server.weights == version_ ? State::kReady : State::kBehind;
-  if (server.state == State::kReady) server.awaited = false;
+  if (server.state == State::kReady) server.awaited = false, server.refusals = 0;
 }
 
 void ServerPool::GoDown(Server& server, const Sent& sent, absl::Time probe_at) {
@@ -189,6 +193,7 @@ void ServerPool::GoDown(Server& server, const Sent& sent, absl::Time probe_at) {
   server.awaited = false;
   server.card_is_old = true;
   server.missed_looks = 0;
+  server.refusals = sent.trouble == Trouble::kRefused ? server.refusals + 1 : 0;
   server.probe_at = probe_at;
 }
 
@@ -279,6 +284,8 @@ void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const 
     server.weights = version_;
     server.state = State::kReady;
     server.has_failed = false;
+    server.refusals = 0;
+    server.between_sends.Reset();
     return;
   }
   if (sent.trouble == Trouble::kStopped) return;
@@ -291,7 +298,11 @@ void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const 
     server.probe_at = server.send_at;
     return;
   }
-  GoDown(server, sent, now + server.between_probes.Next());
+  Sent failed = sent;
+  if (sent.code == 404 && options_.weights == ServerWeights::kStream) {
+    failed.trouble = Trouble::kConnection;  // it has forgotten the upload: it was started again
+  }
+  GoDown(server, failed, now + server.between_sends.Next());
   server.weights.reset();
 }
 

@@ -61,7 +61,8 @@ class ServerPool {
   bool settled() const TDOCK_EXCLUDES(mu_);
   bool sending() const TDOCK_EXCLUDES(mu_);
   int64_t ready() const TDOCK_EXCLUDES(mu_);
-  // Unavailable, with the trouble of each, when none has been ready for the timeout or none can ever be.
+  // With the trouble of each: Unavailable when none has been ready for the timeout, FailedPrecondition when all refuse
+  // to be used.
   absl::Status Usable() const TDOCK_EXCLUDES(mu_);
   // The trouble of each server.
   std::string Troubles() const TDOCK_EXCLUDES(mu_);

@@ -21,6 +21,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kPieceBytes = 8 << 20;
 constexpr int kPieceTries = 3;
+constexpr absl::Duration kPieceWithin = absl::Seconds(60);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
 // As safetensors files have it; empty for those that servers do not take.
@@ -37,9 +38,10 @@ std::string NameOf(DType dtype) {
   }
 }
 
-reward::Patience PatienceOf(const SendOptions& options) {
-  return {
-      .clock = *options.clock, .deadline = options.clock->Now() + options.timeout, .check_stop = options.check_stop};
+reward::Patience PatienceOf(const SendOptions& options, absl::Duration most = absl::InfiniteDuration()) {
+  return {.clock = *options.clock,
+          .deadline = options.clock->Now() + std::min(options.timeout, most),
+          .check_stop = options.check_stop};
 }
 
 // An upload to several servers.
@@ -96,7 +98,8 @@ class Upload {
                                 .body = body,
                                 .content_type = "application/octet-stream"};
       Sent& sent = result_.deliveries[i].sent;
-      const reward::Patience patience = PatienceOf(options_);
+      // One that has stopped does not stop the others for longer.
+      const reward::Patience patience = PatienceOf(options_, kPieceWithin);
       for (int tries = 1;; ++tries) {
         sent = recipients_[i].client.Send(ask, patience);
         const bool again = sent.trouble == Trouble::kConnection || sent.trouble == Trouble::kOverload;
