@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -291,6 +292,65 @@ TEST_F(ServerEngineTest, AServerWithTooMuchToDoIsAskedLater) {
   });
   ExpectSame(AnswersOf(*engine, {Ask(7)}), Expected({Ask(7)}));
   EXPECT_EQ(server.asked(), 3);
+}
+
+TEST_F(ServerEngineTest, ASlowServerHoldsUpOnlyWhatItHas) {
+  FakeServer slow(other_), fast(other_, {.instance = "b"});
+  auto options = Options({slow.url(), fast.url()});
+  options.connections = 2;
+  const auto engine = Make(options);
+  ASSERT_NE(engine, nullptr);
+  slow.Hold();
+  for (engine::Request& request : Some(12)) ASSERT_TRUE(engine->Add(std::move(request)).ok());
+  Answers answers;
+  ASSERT_TRUE(Await([&] {
+    const auto ended = engine->Step();
+    for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+    return fast.asked() == 10;
+  }));
+  slow.Release();
+  Finish(*engine, answers);
+  ExpectSame(answers, Expected(Some(12)));
+  EXPECT_EQ(slow.asked(), 2);
+}
+
+TEST_F(ServerEngineTest, WeightsAreSentAgainWhereAnUploadFails) {
+  FakeServer server(other_);
+  std::atomic<int> conflicts = 1, lost = 1, busy = 1;
+  server.Set([&](const http::Request& request) -> std::optional<http::Response> {
+    if (request.path != "/update_weights") return std::nullopt;
+    const bool is_piece = request.query.find("offset=1000") != std::string::npos;
+    if (request.query.empty() && conflicts-- > 0) {
+      return http::Response{.status = 409, .body = "another upload", .headers = {{"Retry-After", "0"}}};
+    }
+    if (is_piece && lost-- > 0) return http::Response{.status = 404, .body = "no such upload"};
+    if (is_piece && busy-- > 0) return http::Response{.status = 503, .body = "busy"};
+    return std::nullopt;
+  });
+  const auto engine = Make(Options({server.url()}));
+  ASSERT_NE(engine, nullptr);
+  EXPECT_LT(conflicts, 0);
+  EXPECT_LT(lost, 0);
+  EXPECT_LT(busy, 0);
+  EXPECT_EQ(server.updates(), 1);
+  ExpectSame(AnswersOf(*engine, {Ask(7)}), Expected({Ask(7)}));
+}
+
+TEST_F(ServerEngineTest, SendsTheKeyAndNeverSaysIt) {
+  FakeServer server(other_);
+  server.Set([](const http::Request& request) -> std::optional<http::Response> {
+    if (request.Header("authorization") == "Bearer a-secret") return std::nullopt;
+    return http::Response{.status = 401, .body = absl::StrCat("not ", request.Header("authorization"))};
+  });
+  auto options = Options({server.url()});
+  options.key_env = "TDOCK_TEST_SERVER_KEY";
+  ASSERT_EQ(setenv("TDOCK_TEST_SERVER_KEY", "a-secret", 1), 0);
+  EXPECT_NE(Make(options), nullptr);
+  ASSERT_EQ(setenv("TDOCK_TEST_SERVER_KEY", "b-secret", 1), 0);
+  const absl::Status refused = CheckServers(options, 10, kNoStop);
+  EXPECT_THAT(refused, Fails(absl::StatusCode::kFailedPrecondition, {server.url(), "401"}));
+  EXPECT_THAT(std::string(refused.message()), testing::Not(HasSubstr("b-secret")));
+  unsetenv("TDOCK_TEST_SERVER_KEY");
 }
 
 TEST_F(ServerEngineTest, ServersComeAndGoWithTheFile) {
