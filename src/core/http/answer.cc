@@ -52,11 +52,11 @@ void Answer::Write(absl::string_view piece) {
     const MutexLock lock(mu_);
     if (status_ == 0 || ended_ || recipient_ == nullptr || piece.empty()) return;
     if (unread_ > max_unread_) {
-      cut_ = true;
+      news = Cut();
     } else {
       Add(chunks_ ? ChunkOf(piece) : std::string(piece));
+      news = NewsFor();
     }
-    news = NewsFor();
   }
   Tell(news);
 }
@@ -75,18 +75,14 @@ void Answer::End(absl::string_view last) {
 
 void Answer::Abandon(Response unanswered) {
   bool begun = false;
+  std::shared_ptr<Recipient> news;
   {
     const MutexLock lock(mu_);
     if (ended_ || recipient_ == nullptr) return;
     begun = status_ != 0;
-    if (begun) cut_ = true;
+    if (begun) news = Cut();
   }
   if (!begun) return Send(std::move(unanswered));
-  std::shared_ptr<Recipient> news;
-  {
-    const MutexLock lock(mu_);
-    news = NewsFor();
-  }
   Tell(news);
 }
 

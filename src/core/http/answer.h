@@ -67,6 +67,10 @@ class Answer final : public Exchange {
     bool last = false, cut = false, keep_alive = false;
   };
   Outgoing Take() TDOCK_EXCLUDES(mu_);
+  bool is_cut() const TDOCK_EXCLUDES(mu_) {
+    const MutexLock lock(mu_);
+    return cut_;
+  }
   void Sent(size_t bytes) TDOCK_EXCLUDES(mu_) {
     const MutexLock lock(mu_);
     unread_ -= bytes;
@@ -90,6 +94,8 @@ class Answer final : public Exchange {
   }
   // Whom to tell of news, if nobody has been told: then call Tell() without the lock.
   std::shared_ptr<Recipient> NewsFor() TDOCK_REQUIRES(mu_) { return std::exchange(told_, true) ? nullptr : recipient_; }
+  // The same of a cut, which cannot wait until the client has read what is being sent.
+  std::shared_ptr<Recipient> Cut() TDOCK_REQUIRES(mu_) { return std::exchange(cut_, true) ? nullptr : recipient_; }
   static void Tell(const std::shared_ptr<Recipient>& recipient);
 
   const size_t max_unread_;

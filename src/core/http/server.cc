@@ -112,6 +112,7 @@ class Connection final : public Recipient, public std::enable_shared_from_this<C
   void WatchClient();
   void LookForEnd();
   void WriteSome();
+  void AwaitRoom();
   void FinishAnswer(bool keep_alive);
   void OnSlowRequest();
   void OnSlowReader() { End(false); }
@@ -307,36 +308,47 @@ void Connection::LookForEnd() {
 }
 
 void Connection::Pump() {
-  if (writing_ || closed_ || answer_ == nullptr) return;
+  if (closed_ || answer_ == nullptr) return;
+  if (writing_) {
+    if (answer_->is_cut()) End(false);
+    return;
+  }
   Answer::Outgoing outgoing = answer_->Take();
   if (outgoing.cut) return End(false);
   sending_ = std::move(outgoing.bytes);
   sent_ = 0;
   last_ = outgoing.last;
   keep_alive_ = outgoing.keep_alive;
-  if (!sending_.empty()) {
-    writing_ = true;
-    return WriteSome();
-  }
+  if (!sending_.empty()) return WriteSome();
   if (last_) FinishAnswer(keep_alive_);
 }
 
+// Most writes end at once: those need no timer, and nothing to wait for.
 void Connection::WriteSome() {
+  writing_ = true;
+  while (sent_ < sending_.size()) {
+    ErrorCode error;
+    const size_t bytes = socket_.write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_), error);
+    if (error == asio::error::would_block || error == asio::error::try_again) return AwaitRoom();
+    if (error) return End(false);
+    sent_ += bytes;
+    if (answer_ != nullptr) answer_->Sent(bytes);
+  }
+  writing_ = false;
+  sending_ = {};
+  if (refused_) return Linger();
+  if (last_) FinishAnswer(keep_alive_);
+}
+
+void Connection::AwaitRoom() {
   Arm(hub_.options.limits.write_timeout, &Connection::OnSlowReader);
-  socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
-                           [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
-                             if (self->closed_) return;
-                             if (error) return self->End(false);
-                             self->sent_ += bytes;
-                             if (self->answer_ != nullptr) self->answer_->Sent(bytes);
-                             if (self->sent_ < self->sending_.size()) return self->WriteSome();
-                             self->writing_ = false;
-                             self->sending_ = {};
-                             self->Disarm();
-                             if (self->refused_) return self->Linger();
-                             if (self->last_) return self->FinishAnswer(self->keep_alive_);
-                             self->Pump();
-                           });
+  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& error) {
+    if (self->closed_) return;
+    if (error) return self->End(false);
+    self->Disarm();
+    self->WriteSome();
+    self->Pump();  // what has been added meanwhile
+  });
 }
 
 void Connection::FinishAnswer(bool keep_alive) {
@@ -502,6 +514,7 @@ class ServerOfBeast final : public Server {
       if (error) return AcceptLater();
       ErrorCode ignored;
       socket.set_option(tcp::no_delay(true), ignored);
+      socket.non_blocking(true, ignored);
       auto connection = std::make_shared<Connection>(*hub_, std::move(socket));
       hub_->open.insert(connection);
       {
