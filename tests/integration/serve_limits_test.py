@@ -205,8 +205,8 @@ class Protection(WithServer):
         body = json.dumps({"prompt": "a", "max_tokens": 190_000, "stream": True, "ignore_eos": True})
         request = f"POST /v1/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
-        def leave(rounds):
-            for _ in range(rounds):
+        def leave():
+            for _ in range(16):
                 with contextlib.ExitStack() as clients:
                     together = [
                         clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
@@ -222,11 +222,18 @@ class Protection(WithServer):
             status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
             return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
 
-        leave(4)
+        leave()
         before = memory()
-        leave(12)
-        self.assertLess(memory() - before, 8 << 10, "kB")
-        self.assertEqual(server.metric("tdock_serve_clients_gone_total"), 1024)
+        for _ in range(4):
+            leave()
+        self.assertLess(memory() - before, 4 << 10, "kB, of four thousand clients more")
+        server.await_metric("tdock_serve_clients_gone_total", 5 * 1024)
+        server.await_metric("tdock_serve_connections", 1)  # the one that asks
+        for state in ("running", "waiting"):
+            self.assertEqual(server.metric(f"tdock_serve_answers_{state}"), 0)
+        server.ask("POST", "/flush_cache")
+        self.assertEqual(server.metric("tdock_serve_cache_used_bytes"), 0)
+        self.assertGreater(server.metric("tdock_serve_cache_budget_bytes"), 0)
 
 
 class Ending(WithServer):
