@@ -2,7 +2,7 @@
 # Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
 # quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers|serve-peers
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, the browser that tests look at pages with, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
@@ -14,10 +14,13 @@
 #   generate-peers
 #           demo, and .venv-generate, .venv-generate-openvino and .venv-generate-vllm with what bench/peers/generate
 #           measures beside ours: 4 GB, and llama.cpp is compiled for this processor
+#   serve-peers
+#           demo, and .venv-serve-peers with llama.cpp's server, compiled for this processor, and what makes its model, for
+#           bench/peers/serve
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers|serve-peers}
 
 install_packages() {
   local missing=() package
@@ -89,6 +92,25 @@ make_templates() {
   tar --extract --gzip --file "$folder"/download/*.tar.gz --directory "$folder" --strip-components=1 --wildcards \
     '*/models/templates/*.jinja' '*/tests/test-chat-template.cpp' '*/llama_cpp/llama_chat_format.py'
   rm -r "$folder/download"
+  cp "$requirements" "$folder/.requirements"
+}
+
+# llama.cpp's server, of the source package of llama-cpp-python, which itself leaves it out.
+make_llama_server() {
+  local folder=.venv-serve-peers/llama.cpp requirements=requirements/serve_peers_source.txt
+  is_current "$folder" "$requirements" && return
+  rm -rf "$folder" && mkdir -p "$folder/download"
+  echo "Compiling the server of: $(grep -v '^--' "$requirements")"
+  .venv-serve-peers/bin/python -m pip download --quiet --disable-pip-version-check --progress-bar off --no-deps \
+    --dest "$folder/download" --requirement "$requirements"
+  tar --extract --gzip --file "$folder"/download/*.tar.gz --directory "$folder" --strip-components=3 --wildcards \
+    '*/vendor/llama.cpp/*'
+  cmake -S "$folder" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
+    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF \
+    -DLLAMA_USE_PREBUILT_UI=OFF >"$folder/configured.log"
+  cmake --build "$folder/build" --target llama-server
+  cp "$folder/build/bin/llama-server" .venv-serve-peers/bin/
+  rm -rf "$folder" && mkdir "$folder"
   cp "$requirements" "$folder/.requirements"
 }
 
@@ -175,8 +197,14 @@ case $what in
     for pid in "$openvino" "$vllm"; do wait "$pid" || failed=1; done
     [ $failed -eq 0 ]
     ;;
+  serve-peers)
+    scripts/setup.sh demo
+    make_environment .venv-serve-peers requirements/serve_peers.txt .venv
+    make_llama_server
+    ;;
   *)
-    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl and generate-peers" >&2
+    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl, generate-peers and" \
+         "serve-peers" >&2
     exit 2
     ;;
 esac

@@ -143,6 +143,21 @@ class Bench(unittest.TestCase):
         self.assertGreater(results["service/dense/shm/get"]["us_per_cell"], 0)
         self.assertGreaterEqual(results["service/rtt/unix"]["p99"], results["service/rtt/unix"]["median"])
 
+    def test_a_served_model_is_measured(self):
+        names = ["serve/throughput/dtype=float32", "serve/overhead/dtype=bfloat16", "serve/update_weights/dtype=float32"]
+        result = run(*names, "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
+        throughput, overhead, update = (results[name] for name in names)
+        self.assertEqual((throughput["unit"], throughput["median"]), ("tokens/s", throughput["tokens_per_s"]))
+        self.assertGreaterEqual(throughput["first_token_p99_ms"], throughput["first_token_p50_ms"])
+        self.assertGreater(throughput["next_token_p99_ms"], 0)
+        self.assertEqual(overhead["of"], "the engine alone")
+        self.assertGreater(overhead["ratio"], 0)
+        self.assertEqual(update["unit"], "steps")
+        for key in ("median", "longest_before", "step_ms", "update_ms"):
+            self.assertGreater(update[key], 0, key)
+
     def test_runs_of_several_processes_are_measured_and_leave_none_behind(self):
         result = run("runtime", "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -37,8 +37,9 @@ def huggingface_folder(models, dtype):
     return made(Path(models) / f"llama-{dtype}", lambda path: llama(dtype).save_pretrained(path))
 
 
-def gguf_file(models, dtype):
-    return made(Path(models) / f"llama-{dtype}.gguf", lambda path: write_gguf(path, dtype))
+def gguf_file(models, dtype, tokens=()):
+    """With the texts of tokens, in UTF-8, of which the last one ends a text; or with none."""
+    return made(Path(models) / f"llama-{dtype}.gguf", lambda path: write_gguf(path, dtype, tokens))
 
 
 # llama.cpp's name of each tensor of a layer (gguf-py/gguf/tensor_mapping.py).
@@ -70,7 +71,30 @@ def interleaved(weight, heads):
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
-def write_gguf(path, dtype):
+def byte_spellings():
+    """The character that stands for each byte in a vocabulary of GPT-2's kind."""
+    printed = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printed else chr(next(others)) for byte in range(256)]
+
+
+def add_vocabulary(writer, tokens):
+    import gguf
+
+    if not tokens:
+        writer.add_tokenizer_model("no_vocab")
+        return
+    spellings = byte_spellings()
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(["".join(spellings[byte] for byte in token.encode()) for token in tokens])
+    writer.add_token_types([gguf.TokenType.NORMAL] * (len(tokens) - 1) + [gguf.TokenType.CONTROL])
+    writer.add_token_merges(["! !"])  # at least one has to be there
+    writer.add_eos_token_id(len(tokens) - 1)
+    writer.add_add_bos_token(False)
+
+
+def write_gguf(path, dtype, tokens=()):
     import gguf
 
     model = llama("float32")
@@ -86,7 +110,7 @@ def write_gguf(path, dtype):
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("no_vocab")
+    add_vocabulary(writer, tokens)
     products = gguf.GGMLQuantizationType.BF16 if dtype == "bfloat16" else gguf.GGMLQuantizationType.F32
     for name, tensor in model.state_dict().items():
         weight = tensor.numpy()

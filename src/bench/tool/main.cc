@@ -12,6 +12,8 @@
 #include "bench/harness/suite.h"
 #include "bench/runtime/runtime_benchmarks.h"
 #include "bench/runtime/workers.h"
+#include "bench/serve/serve_benchmarks.h"
+#include "bench/serve/stream_load.h"
 #include "bench/service/service_benchmarks.h"
 #include "bench/text/dataset_benchmarks.h"
 #include "bench/text/text_benchmarks.h"
@@ -62,7 +64,7 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
   for (std::vector<Benchmark> group :
        {ServiceBenchmarks(quick), TextBenchmarks(quick), KernelBenchmarks(), GenerateBenchmarks(), ForwardBenchmarks(),
         TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks(), RecipeBenchmarks(),
-        RuntimeBenchmarks()}) {
+        RuntimeBenchmarks(), ServeBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
   AddDatasetBenchmarks(all, quick);
@@ -71,6 +73,9 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
 
 absl::Status Bench(const BenchArguments& arguments) {
   rpc::KeepFreedMemory();
+  if (arguments.worker.size() == 2 && arguments.worker.front() == "streams") {
+    return RunStreamWorker(arguments.worker.back());
+  }
   if (!arguments.worker.empty()) return RunWorker(arguments.worker, arguments.quick);
   const int cores = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
   const Settings settings = {.clock = Clock::Real(),
