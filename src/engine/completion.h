@@ -17,7 +17,7 @@ namespace tdock::engine {
 enum class FinishReason {
   kLength,    // at max_new_tokens, or where the model has no more positions
   kEndToken,  // with an end token of the engine
-  kStop,      // with one of SamplingParams::stop_tokens, or a text of SamplingParams::stop
+  kStop,      // with one of SamplingParams::stop_tokens, a text of SamplingParams::stop, or a constraint complete
   kBudget,    // with Request::token_budget
   kDeadline,  // at Request::deadline
   kAborted,   // by Engine::Abort()

@@ -164,6 +164,41 @@ TEST_F(RequestsTest, AnAnswerThatMayNotGoOnIsAnError) {
   EXPECT_THAT(std::string(ended[0].status.message()), HasSubstr("grammar"));
 }
 
+// As InTurn, and whole once it has so many.
+class WholeInTurn final : public TokenConstraint {
+ public:
+  explicit WholeInTurn(int64_t most) : most_(most), in_turn_(most) {}
+  std::span<const uint64_t> Allowed() override { return in_turn_.Allowed(); }
+  void Accept(int32_t token) override {
+    in_turn_.Accept(token);
+    ++came_;
+  }
+  bool complete() const override { return came_ == most_; }
+
+ private:
+  const int64_t most_;
+  int64_t came_ = 0;
+  InTurn in_turn_;
+};
+
+TEST_F(RequestsTest, AnAnswerEndsWhereItsConstraintIsComplete) {
+  Engine engine(decoder_, {});
+  // With room for more tokens and without, and one that is cut off.
+  std::map<int64_t, RequestId> ids;
+  for (const int64_t room : {2, 3, 8}) {
+    Request limited = Ask({1, 2}, room);
+    limited.constrain = [](int64_t) { return std::make_unique<WholeInTurn>(3); };
+    ids[room] = *engine.Add(limited);
+  }
+  const Answers answers = Finish(engine);
+  for (const auto& [room, id] : ids) {
+    const Completion& completion = answers.at({id, 0});
+    EXPECT_EQ(static_cast<int64_t>(completion.tokens.size()), std::min<int64_t>(room, 3));
+    EXPECT_EQ(completion.finished, room >= 3);
+    EXPECT_EQ(completion.finish_reason, room >= 3 ? FinishReason::kStop : FinishReason::kLength);
+  }
+}
+
 TEST_F(RequestsTest, AbortedKeepWhatTheyHaveAndLeaveTheOthersAlone) {
   Engine engine(decoder_, {});
   const Request kept = Ask({1, 2, 3}, 12), aborted = Ask({3, 2, 1}, 12, 3);

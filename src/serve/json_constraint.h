@@ -21,10 +21,12 @@ class JsonConstraint final : public engine::TokenConstraint {
   }
 
   void Accept(int32_t token) override {
-    if (acceptor_.complete()) return;  // an end token
+    if (acceptor_.complete()) return;
     acceptor_.Push(masks_->BytesOf(token));
     mask_ = nullptr;
   }
+
+  bool complete() const override { return acceptor_.complete(); }
 
  private:
   const std::shared_ptr<TokenMasks> masks_;

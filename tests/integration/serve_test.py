@@ -162,12 +162,13 @@ class Completions(WithServer):
         for seed in range(8):
             answer = self.chat(
                 "Hi", max_completion_tokens=400, seed=seed, response_format={"type": "json_object"},
-                logit_bias={str(ord("}")): 4, str(ord('"')): 4},
+                logit_bias={str(ord("}")): 4, str(ord('"')): 4}, logprobs=True,
             ).choices[0]  # fmt: skip
             self.assertEqual(answer.message.content.lstrip()[:1], "{")
             if answer.finish_reason == "stop":
                 ended += 1
                 self.assertIsInstance(json.loads(answer.message.content), dict)
+                self.assertEqual(answer.logprobs.content[-1].token, "}")
         self.assertGreater(ended, 3)
 
     def test_a_slow_reader_gets_fewer_events_and_all_of_the_text(self):

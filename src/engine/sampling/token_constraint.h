@@ -16,6 +16,9 @@ class TokenConstraint {
 
   // The token that came, one of those allowed.
   virtual void Accept(int32_t token) = 0;
+
+  // Whether the answer is whole, so that it ends with the token that came last.
+  virtual bool complete() const { return false; }
 };
 
 }  // namespace tdock::engine
