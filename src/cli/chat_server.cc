@@ -1,5 +1,6 @@
 #include "cli/chat_server.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -8,11 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "cli/chat_console.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "trainer/reward/external/patience.h"
 
 namespace tdock::cli {
 namespace {
@@ -24,8 +28,8 @@ constexpr char kServerGroup[] = "A model that a server has";
 class ServerChat {
  public:
   ServerChat(const serve::ChatClient& client, std::string model, const std::optional<std::string>& system,
-             const Json& sampling)
-      : client_(client), system_(system), base_(sampling) {
+             const Json& sampling, absl::Duration most_wait)
+      : client_(client), system_(system), most_wait_(most_wait), base_(sampling) {
     base_["model"] = std::move(model);
   }
 
@@ -48,13 +52,30 @@ class ServerChat {
     const auto check_stop = [&] { return interrupt.caught() ? absl::CancelledError("interrupted") : absl::OkStatus(); };
     // A conversation that is too long for the model's context is asked again without its oldest turns.
     size_t dropped = 0;
-    serve::ChatReply reply = Ask(dropped, check_stop);
+    serve::ChatReply reply = AskInTurn(dropped, check_stop);
     while (absl::IsOutOfRange(reply.status) && reply.text.empty() && dropped + 2 < turns_.size()) {
       dropped += 2;
-      reply = Ask(dropped, check_stop);
+      reply = AskInTurn(dropped, check_stop);
     }
     Take(std::move(reply), dropped);
     return absl::OkStatus();
+  }
+
+  // Asks again as often as a busy server says when, if that is not too long.
+  serve::ChatReply AskInTurn(size_t dropped, const std::function<absl::Status()>& check_stop) const {
+    Clock& clock = Clock::Real();
+    const absl::Time limit = clock.Now() + most_wait_;
+    for (;;) {
+      serve::ChatReply reply = Ask(dropped, check_stop);
+      if (reply.status.ok() || !reply.wait) return reply;
+      const absl::Duration wait = std::max(*reply.wait, absl::Seconds(1));  // a server may say "at once" all the time
+      if (clock.Now() + wait > limit) return reply;
+      std::cerr << "The server is busy; it is asked again in " << absl::FormatDuration(wait)
+                << ". Ctrl-C takes the message back.\n";
+      const reward::Patience patience{.clock = clock, .deadline = limit, .check_stop = check_stop};
+      const absl::Status waited = patience.SleepUntil(clock.Now() + wait, "the busy server");
+      if (!waited.ok()) return {.status = waited};
+    }
   }
 
   serve::ChatReply Ask(size_t dropped, const std::function<absl::Status()>& check_stop) const {
@@ -91,8 +112,9 @@ class ServerChat {
   const serve::ChatClient& client_;
   const ChatConsole console_;
   const std::optional<std::string> system_;
-  Json base_;                // of each request
-  std::vector<Json> turns_;  // without the system's
+  const absl::Duration most_wait_;  // for a server that is busy
+  Json base_;                       // of each request
+  std::vector<Json> turns_;         // without the system's
   int64_t unanswered_ = 0;
 };
 
@@ -113,7 +135,7 @@ CLI::Option* AddServerOptions(CLI::App& command, ServerChatArguments& arguments)
   add("--connect-timeout", arguments.connect_timeout, "Seconds for a connection to the server")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
-  add("--timeout", arguments.timeout, "Seconds after which a server that sends nothing is given up")
+  add("--timeout", arguments.timeout, "Seconds after which a server that sends nothing, or is busy, is given up")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   return server;
@@ -165,7 +187,7 @@ absl::Status ChatWithServer(const ServerChatArguments& arguments, std::string mo
   } else if (FindInvalidUtf8(model)) {
     return Refused(absl::InvalidArgumentError("--model is not UTF-8"));
   }
-  return Failed(ServerChat(*client, std::move(model), system, sampling).Run());
+  return Failed(ServerChat(*client, std::move(model), system, sampling, absl::Seconds(arguments.timeout)).Run());
 }
 
 }  // namespace tdock::cli

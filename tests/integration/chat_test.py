@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from browser import Browser
@@ -145,7 +146,7 @@ class ChatWithTold(WithTold):
     def test_says_why_there_is_no_answer_and_goes_on(self):
         server = self.told(
             (401, {}, error("no key")), (404, {}, error("no such model")),
-            (429, {"Retry-After": "7"}, error("busy")), (500, {}, b"<h1>oops</h1>"), (200, {}, {"choices": []}),
+            (429, {"Retry-After": "700"}, error("busy")), (500, {}, b"<h1>oops</h1>"), (200, {}, {"choices": []}),
             (307, {"Location": "http://elsewhere/"}, b""), [error("broke")], said("at last"),
         )  # fmt: skip
         out, log = self.chat(server.url, "1\n2\n3\n4\n5\n6\n7\n8\n", "--model", "m", code=1)
@@ -153,7 +154,7 @@ class ChatWithTold(WithTold):
         lines = log.splitlines()
         for line, words in zip(lines[:7], [
             ["401: no key", "--api-key-env"], ["404: no such model", "its models are: one"],
-            ["429: busy", "wait for 7s"], ["500: <h1>oops</h1>"], ["\"application/json\"", "text/event-stream"],
+            ["429: busy", "wait for 11m40s"], ["500: <h1>oops</h1>"], ["\"application/json\"", "text/event-stream"],
             ["307", "http://elsewhere/"], ["it failed: broke"],
         ], strict=True):  # fmt: skip
             self.assertTrue(line.startswith(f"The message is left out: {server.url}/v1: "), line)
@@ -161,6 +162,34 @@ class ChatWithTold(WithTold):
                 self.assertIn(word, line)
         self.assertIn("7 of the messages had no answer", lines[7])
         self.assertEqual(server.asked[-1]["messages"], [{"role": "user", "content": "8"}])
+
+    def test_a_busy_server_is_asked_again_when_it_says(self):
+        busy = (429, {"Retry-After": "1"}, error("busy"))
+        server = self.told(busy, (503, {"Retry-After": "0"}, error("draining")), said("now"), busy)
+        begun = time.monotonic()
+        out, log = self.chat(server.url, "hi\n", "--timeout", 10)
+        self.assertGreater(time.monotonic() - begun, 2)
+        self.assertEqual(out, "now\n")
+        line = "The server is busy; it is asked again in 1s. Ctrl-C takes the message back.\n"
+        self.assertEqual(log, 2 * line)
+        self.assertEqual(server.asked, 3 * server.asked[:1])
+        # Longer than it may be silent: not waited for.
+        _, log = self.chat(server.url, "hi\n", "--timeout", 0.9, code=1)
+        self.assertRegex(log, "The message is left out: .*429: busy; it asks to wait for 1s\n")
+
+    def test_ctrl_c_ends_the_waiting_for_a_busy_server(self):
+        server = self.told((429, {"Retry-After": "200"}, error("busy")), said("more"))
+        process = subprocess.Popen(
+            [tdock, "chat", "--server", server.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.addCleanup(process.kill)
+        process.stdin.write(b"hi\n")
+        process.stdin.flush()
+        self.assertIn(b"asked again in 3m20s", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        out, log = process.communicate(b"go on\n", timeout=LIMIT)
+        self.assertEqual((process.returncode, out, log), (0, b"\nmore\n", b""))
+        self.assertEqual([turn["content"] for turn in server.asked[1]["messages"]], ["go on"])
 
     def test_a_server_that_is_not_there(self):
         with socket.socket() as unused:

@@ -214,6 +214,7 @@ ChatReply ChatClient::Ask(nlohmann::ordered_json request, const std::function<vo
     reply.status = sent.status();
   } else if (sent.ok() && sent->code != 200) {
     reply.status = Refusal(*sent);
+    if (reward::IsOverload(sent->code)) reply.wait = sent->wait;
   } else if (sent.ok() && !absl::StartsWith(sent->content_type, "text/event-stream")) {
     reply.status = absl::InvalidArgumentError(absl::StrCat("it answers with ", Quoted(sent->content_type),
                                                            ", and not with a stream of events (text/event-stream)"));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +26,10 @@ struct ChatClientOptions {
 
 // What came of a request.
 struct ChatReply {
-  absl::Status status;             // why there is no answer, or not all of it
-  std::string text = {};           // what came
-  std::string finish_reason = {};  // "": none was given
+  absl::Status status;                      // why there is no answer, or not all of it
+  std::string text = {};                    // what came
+  std::string finish_reason = {};           // "": none was given
+  std::optional<absl::Duration> wait = {};  // before another try, as the server asks that is busy (429, 502, 503, 504)
 };
 
 // Each call makes one connection. The errors name the server and never the key:
