@@ -28,7 +28,7 @@ struct SourceArguments {
   std::string dtype = "stored";
   // Options of verl's merger. No model is made here, so that where it would be does not matter; whether the head is the
   // embedding, or one of values, config.json says.
-  bool use_cpu_initialization = false, tie_word_embedding = false, is_value_model = false;
+  bool use_cpu_initialization = false, tie_word_embedding = false;
   bool trust_remote_code = false, is_private = false;
   std::string upload;
 };
@@ -61,7 +61,7 @@ void AddSource(CLI::App& command, SourceArguments& arguments) {
       ->capture_default_str();
   for (CLI::Option* option : {command.add_flag("--use_cpu_initialization", arguments.use_cpu_initialization),
                               command.add_flag("--tie-word-embedding", arguments.tie_word_embedding),
-                              command.add_flag("--is-value-model", arguments.is_value_model),
+                              command.add_flag("--is-value-model", arguments.open.is_value_model),
                               command.add_flag("--trust-remote-code", arguments.trust_remote_code),
                               command.add_option("--hf_upload_path", arguments.upload),
                               command.add_flag("--private", arguments.is_private)}) {
@@ -76,9 +76,6 @@ absl::Status CheckUnsupported(const SourceArguments& arguments) {
   if (!arguments.upload.empty() || arguments.is_private) {
     return absl::UnimplementedError(
         "--hf_upload_path and --private: nothing is uploaded; merge, then run `hf upload REPOSITORY TARGET_DIR`");
-  }
-  if (arguments.is_value_model && arguments.open.backend == "megatron") {
-    return absl::UnimplementedError("--is-value-model: value models of Megatron are not read");
   }
   return absl::OkStatus();
 }

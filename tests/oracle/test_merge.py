@@ -139,6 +139,11 @@ def test_shards_that_are_damaged_or_harmful_are_refused_by_name(shards, tmp_path
     (plain / "huggingface/config.json").write_text("{}")
     said = merge("--local_dir", plain, "--target_dir", tmp_path / "none", expect=2)
     assert "model_world_size_4_rank_3.pt has other numbers" in said
+    for rank in range(4):  # the last number of many
+        torch.save({"w": torch.arange(1100 * 1024).view(1100, 1024).clamp(max=1100 * 1024 - 1 - rank // 2)},
+                   plain / f"model_world_size_4_rank_{rank}.pt")  # fmt: skip
+    said = merge("--local_dir", plain, "--target_dir", tmp_path / "none", expect=2)
+    assert "model_world_size_4_rank_2.pt has other numbers" in said
 
 
 def test_tensors_that_all_ranks_have_are_read_once(shards, tmp_path):
@@ -195,6 +200,8 @@ def test_a_megatron_checkpoint_that_does_not_fit_is_refused_by_name(shards, tmp_
     refused({"num_hidden_layers": layers + 1, "layer_types": types * (layers + 1)}, "there is no tensor 'decoder.layers.3.")
     refused({"num_hidden_layers": layers - 1, "layer_types": types * (layers - 1)}, "does not have", "decoder.layers.2.")
     refused({"intermediate_size": 70}, "linear_fc1.weight' has the shape [144, 48], not [140, 48]")
+    said = merge("--is-value-model", "--local_dir", source, "--target_dir", tmp_path / "none", expect=2)
+    assert "--is-value-model: value models of Megatron" in said
     (source / "dist_ckpt/__2_0.distcp").unlink()
     refused({}, "__2_0.distcp")
 

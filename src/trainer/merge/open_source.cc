@@ -48,6 +48,9 @@ absl::StatusOr<WeightSource> OpenAs(Env& env, const std::string& folder, const O
   }
   if (backend == "tdock") return OpenOwn(env, folder, options);
   if (backend == "fsdp") return OpenFsdpShards(env, folder, options.python);
+  if (backend == "megatron" && options.is_value_model) {
+    return absl::UnimplementedError("--is-value-model: value models of Megatron are not read");
+  }
   if (backend == "megatron") return OpenMegatronCheckpoint(env, folder, options.python);
   return absl::InvalidArgumentError(absl::StrCat("--backend ", backend, ": known are auto, tdock, fsdp and megatron"));
 }

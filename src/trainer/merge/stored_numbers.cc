@@ -120,15 +120,27 @@ absl::Status BoxFiles::CopyWhole(const StoredTensor& tensor, const at::Tensor& i
   const std::vector<RowRange> all = {{0, 0, shape[0]}};
   TDOCK_RETURN_IF_ERROR(Copy(tensor, -1, all, rows));
   for (const StoredBox& copy : tensor.copies) {
-    const at::Tensor other = at::empty_like(rows);
-    TDOCK_RETURN_IF_ERROR(
-        Copy({.name = tensor.name, .info = tensor.info, .boxes = {copy}, .copies = {}}, -1, all, other));
-    if (SameBits(rows, other)) continue;
+    TDOCK_ASSIGN_OR_RETURN(const bool same, HasSameRows(copy, rows));
+    if (same) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(copy.file, " has other numbers than ", tensor.boxes[0].file,
                      ", though no rank says that it has a part only; are these shards of FSDP?"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> BoxFiles::HasSameRows(const StoredBox& copy, const at::Tensor& rows) const {
+  const StoredTensor stored{.name = "", .info = {}, .boxes = {copy}, .copies = {}};
+  const int64_t all = rows.size(0), row = std::max<int64_t>(all == 0 ? 0 : rows.numel() / all, 1);
+  const int64_t step = std::clamp<int64_t>(kPieceNumbers / row, 1, std::max<int64_t>(all, 1));
+  const at::Tensor piece = at::empty_like(rows.narrow(0, 0, std::min(step, all)));
+  for (int64_t begin = 0; begin < all; begin += step) {
+    const int64_t count = std::min(step, all - begin);
+    const at::Tensor part = piece.narrow(0, 0, count);
+    TDOCK_RETURN_IF_ERROR(Copy(stored, -1, {{begin, 0, count}}, part));
+    if (!SameBits(rows.narrow(0, begin, count), part)) return false;
+  }
+  return true;
 }
 
 std::vector<std::string> BoxFiles::names() const {

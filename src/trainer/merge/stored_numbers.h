@@ -40,6 +40,8 @@ class BoxFiles {
   std::vector<std::string> names() const;
 
  private:
+  // Whether a box of a whole tensor has the numbers of `rows`; it is read piece by piece.
+  absl::StatusOr<bool> HasSameRows(const StoredBox& copy, const at::Tensor& rows) const;
   // Of a box from number `begin` of the file on.
   absl::Status CopyBox(const StoredBox& box, uint64_t first, const std::vector<int64_t>& sizes,
                        const std::vector<int64_t>& strides, const at::Tensor& into) const;
