@@ -76,6 +76,7 @@ nightly-train: build
 	@scripts/setup.sh oracle
 	@python3 tests/nightly/learning.py $(tdock)
 	@python3 tests/nightly/memory.py $(tdock)
+	@python3 tests/nightly/run_page.py $(tdock)
 	@python3 tests/integration/resume_test.py $(tdock) 50
 	@TDOCK_EVERY_CALL_FAILS=1 build/release/trainer_recipes_test --gtest_brief=1 --gtest_filter='Saving.*'
 	@TDOCK_FAULT_ROUNDS=10 build/release/trainer_recipes_test --gtest_brief=1 --gtest_filter='*Observed*'

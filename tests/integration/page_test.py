@@ -157,6 +157,36 @@ class Page(unittest.TestCase):
         unnamed = page.ask("[...document.querySelectorAll('button, a, input')].filter(e => "
                            "!(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label'))).length")
         self.assertEqual(unnamed, 0)
+        self.assertEqual(page.ask("document.querySelectorAll('[tabindex=\"0\"]:not([aria-label])').length"), 0)
+        self.assertEqual(page.problems, [])
+
+    def test_the_list_of_runs_can_be_used_by_keyboard_and_screen_reader(self):
+        for name in ("first", "second"):
+            self.make(name, 20)
+        _, address = self.start("runs", "page", self.folder / "runs", "--address", ":0")
+        page = self.browser(width=360, height=740)
+        page.open(address)
+        page.wait("document.querySelectorAll('#part-curves svg path').length === 2")
+        page.wait("document.querySelectorAll('#part-now .meters li').length > 0")
+        self.assertLessEqual(page.ask("document.documentElement.scrollWidth"), 360)
+        reached = []
+        while len(reached) < 30:
+            page.press("Tab")
+            name = "document.activeElement.getAttribute('aria-label')"
+            reached.append(page.ask(f"{name} || document.activeElement.textContent.slice(0, 30)"))
+            if page.ask("document.activeElement === document.body"):
+                break  # once around
+            if reached[-1] == "Curves of second":
+                page.press(" ", " ")
+                page.wait("document.querySelectorAll('#part-curves svg path').length === 1")
+        self.assertEqual(reached[:1] + reached[4:-1], [
+            "To the content", "Runs", "Curves of first", "first", "Curves of second", "second",
+            "Which metrics, at most 8", "train/loss on a logarithmic scale", "train/loss as a table", "train/loss by step",
+        ])  # fmt: skip
+        tree = page.call("Accessibility.getFullAXTree")["nodes"]
+        found = {(node["role"]["value"], node.get("name", {}).get("value")) for node in tree if "role" in node}
+        self.assertLessEqual({("region", "Runs"), ("checkbox", "Curves of first"), ("link", "second"),
+                              ("image", "train/loss by step")}, found)  # fmt: skip
         self.assertEqual(page.problems, [])
 
     def test_many_runs_stand_side_by_side_and_new_ones_appear(self):
@@ -185,6 +215,26 @@ class Page(unittest.TestCase):
         self.assertEqual(page.problems, [])
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(LIMIT), 0)
+
+    def test_logs_with_absurd_numbers_leave_the_page_at_work(self):
+        run = self.make("absurd", 20)
+        with open(run / "metrics.jsonl", "a") as file:
+            for step, loss in ((21, "1e308"), (22, "-1e308"), (23, "null"), (2**63 - 1, "1e-320"), (-(2**63), "1e999")):
+                file.write(f'{{"phase":"sft","step":{step},"train/loss":{loss},"val/loss":{loss}}}\n')
+            file.write('{"phase":"sft","step":24,"train/loss":')  # torn
+        spans = [(0, 1), (1e18, 1e18), (-1e300, 1e300), (2, 3)]
+        with open(run / "timeline.jsonl", "w") as file:
+            for begin, end in spans:
+                span = {"phase": "sft", "step": 1, "stage": "actor", "what": "work", "begin": begin, "end": end, "rows": 1}
+                file.write(json.dumps(span) + "\n")
+        _, address = self.start("runs", "page", run, "--address", ":0")
+        page = self.browser()
+        page.open(address)
+        page.wait("/3 lines of the logs could not be read/.test(document.querySelector('#part-head')?.textContent)")
+        page.wait("document.querySelectorAll('#part-timeline rect').length === 2")
+        page.wait("document.querySelectorAll('#part-charts svg path').length > 0 && Boolean(lastValues)")
+        self.assertNotIn("NaN", page.ask("[...document.querySelectorAll('path')].map(p => p.getAttribute('d')).join()"))
+        self.assertEqual(page.problems, [])
 
     def test_errors_say_what_would_be_right(self):
         self.make("one", 1)

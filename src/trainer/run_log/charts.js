@@ -37,9 +37,11 @@ function addFolded(parent, title, attributes = {}) {
   return details;
 }
 
-// A table's body; a column whose name ends with '#' has numbers.
-function addTable(parent, columns) {
-  const table = add(add(parent, 'div', {class: 'table', tabindex: 0}), 'table');
+// A table's body; a column whose name ends with '#' has numbers. What surrounds it has the focus, for the keys that
+// scroll, and so a name.
+function addTable(parent, name, columns) {
+  const region = {class: 'table', tabindex: 0, role: 'region', 'aria-label': name};
+  const table = add(add(parent, 'div', region), 'table');
   const head = add(add(table, 'thead'), 'tr');
   for (const name of columns) {
     add(head, 'th', {scope: 'col', ...(name.endsWith('#') ? {class: 'number'} : {})}, name.replace(/#$/, ''));
@@ -150,13 +152,17 @@ function smoothed({x, y}, gap) {
 
 // Of all that is drawn.
 function extremes(chart) {
-  let values = [];
+  let least = Infinity, most = -Infinity;
+  const take = value => {
+    if (value === null) return;
+    least = Math.min(least, Math.max(value, -1e300));  // so that the distance of both is a number, too
+    most = Math.max(most, Math.min(value, 1e300));
+  };
   for (const {y, low, high, spikes} of chart.lines) {
-    values = values.concat(y, low || spikes?.low || [], high || spikes?.high || []);
+    for (const list of [y, low || spikes?.low, high || spikes?.high]) list?.forEach(take);
   }
-  for (const [i] of (chart.bars?.[0]?.x || []).entries()) values.push(chart.bars.reduce((sum, s) => sum + s.y[i], 0));
-  values = values.filter(value => value !== null);
-  return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [0, 1];
+  for (const [i] of (chart.bars?.[0]?.x || []).entries()) take(chart.bars.reduce((sum, s) => sum + s.y[i], 0));
+  return least <= most ? [least, most] : [0, 1];
 }
 
 // Where a logarithmic scale shows more than a linear one.
@@ -222,22 +228,34 @@ function traceSpikes({x: xs, spikes: {low, high}}, x, y) {
   return trace(xs.flatMap(step => [step, step]), xs.flatMap((_, i) => [low[i], high[i]]), x, y);
 }
 
-function drawLine(svg, s, x, y, gap, opacity) {
+function drawLine(lines, s, x, y, gap, thin) {
   const smooth = smoothing > 0 && s.x.length > 2;
-  const width = opacity ? 1 : s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2;
+  const width = thin ? 1 : s.x.length > 400 ? 1.2 : s.x.length > 60 ? 1.6 : 2.2;
   const look = {fill: 'none', stroke: s.colour, 'stroke-linejoin': 'round'};
   if (s.dashed) look['stroke-dasharray'] = '6 3';
-  if (opacity) look.opacity = opacity;
   const own = smooth ? {'stroke-width': 1, 'stroke-opacity': .3} : {'stroke-width': width};
-  add(svg, 'path', {...look, ...own, d: s.spikes ? traceSpikes(s, x, y) : trace(s.x, s.y, x, y)});
-  if (smooth) add(svg, 'path', {...look, d: trace(s.x, smoothed(s, gap), x, y), 'stroke-width': width + .4});
+  const addPart = (name, attributes) => add(lines, name, attributes).run = s.run;
+  addPart('path', {...look, ...own, d: s.spikes ? traceSpikes(s, x, y) : trace(s.x, s.y, x, y)});
+  if (smooth) addPart('path', {...look, d: trace(s.x, smoothed(s, gap), x, y), 'stroke-width': width + .4});
   s.y.forEach((value, i) => {
     const alone = (i === 0 || s.y[i - 1] === null) && (i + 1 === s.y.length || s.y[i + 1] === null);
     if (value !== null && (alone || s.x.length <= 30)) {
-      add(svg, 'circle', {cx: x(s.x[i]).toFixed(1), cy: y(value).toFixed(1), r: 2.4, fill: s.colour,
-                          'fill-opacity': smooth && !alone ? .3 : 1});
+      addPart('circle', {cx: x(s.x[i]).toFixed(1), cy: y(value).toFixed(1), r: 2.4, fill: s.colour,
+                         'fill-opacity': smooth && !alone ? .3 : 1});
     }
   });
+}
+
+// Brings the lines of the highlighted run to the fore, without drawing anything anew.
+function showHighlight({chart, group: {highlighted}, lines}) {
+  const top = [];
+  for (const part of lines?.children || []) {
+    const isTop = Boolean(highlighted) && part.run === highlighted;
+    const opacity = highlighted ? !isTop && .12 : chart.quiet && .5;
+    if (opacity) part.setAttribute('opacity', opacity); else part.removeAttribute('opacity');
+    if (isTop) top.push(part);
+  }
+  lines?.append(...top);
 }
 
 function draw(card) {
@@ -272,10 +290,9 @@ function draw(card) {
     if (s.low) add(svg, 'path', {d: ribbon(s.x, s.low, s.high, x, y), fill: s.colour, 'fill-opacity': .16,
                                  stroke: s.colour, 'stroke-opacity': .35, 'stroke-width': .8});
   }
-  const {gap, highlighted} = card.group, top = chart.lines.filter(s => s.run && s.run === highlighted);
-  for (const s of [...chart.lines].reverse().concat(top)) {
-    drawLine(svg, s, x, y, gap, !highlighted ? chart.quiet && .5 : s.run !== highlighted && .12);
-  }
+  card.lines = add(svg, 'g');
+  for (const s of [...chart.lines].reverse()) drawLine(card.lines, s, x, y, card.group.gap, chart.quiet);
+  showHighlight(card);
   card.cursor = add(svg, 'g', {'pointer-events': 'none'});
   card.scale = {x, y, x0, x1};
 }
@@ -411,7 +428,8 @@ function addTableSwitch(header, box, card) {
                                         'aria-label': `${card.chart.title} as a table`}, 'table');
   button.addEventListener('click', () => {
     card.table?.parentNode.parentNode.remove();
-    const body = card.table ? null : addTable(box, ['Step#', ...seriesOf(card.chart).map(s => `${s.name}#`)]);
+    const body = card.table ? null
+      : addTable(box, `Values of ${card.chart.title}`, ['Step#', ...seriesOf(card.chart).map(s => `${s.name}#`)]);
     card.table = body;
     box.classList.toggle('as-table', Boolean(body));
     button.setAttribute('aria-pressed', Boolean(body));

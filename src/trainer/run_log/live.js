@@ -27,19 +27,21 @@ function listen(address, handlers) {
   };
 }
 
-// Calls `show` once for all that came, and not while nobody looks.
+// Calls `show` once for all that came, not while nobody looks, and at most a fifth of the time.
 function batched(show) {
-  let due = false;
+  let due = false, rest = 100;
   const run = () => {
     if (!due || document.hidden) return;
+    const begin = performance.now();
     due = false;
     show();
+    rest = Math.max(100, 4 * (performance.now() - begin));
   };
   document.addEventListener('visibilitychange', run);
   return () => {
     if (due) return;
     due = true;
-    setTimeout(run, 100);
+    setTimeout(run, rest);
   };
 }
 
@@ -143,7 +145,8 @@ function addMoment() {
     add(item, 'i', {style: `background: ${look}`});
     item.append(name);
   }
-  const body = addTable(main, ['Stage', 'Does', ...rowStates.map(([name]) => `${name}#`), 'Rows by state', 'Waits for']);
+  const columns = ['Stage', 'Does', ...rowStates.map(([name]) => `${name}#`), 'Rows by state', 'Waits for'];
+  const body = addTable(main, 'What the stages do', columns);
   body.parentNode.className = 'samples states';
   for (const stage of moment.stages) {
     const row = add(body, 'tr'), does = stage.does === 'works' ? `works${stage.rows ? ` on ${counted(stage.rows, 'row')}` : ''}`

@@ -41,7 +41,7 @@ const chartOf = tag => ({title: tag, quiet: all.names.length > 8, lines: all.nam
 function highlight(name) {
   for (const group of groups) {
     group.highlighted = name;
-    group.cards.forEach(changed);
+    group.cards.forEach(showHighlight);
   }
 }
 
@@ -83,7 +83,7 @@ function showTable() {
     main.replaceChildren();
     add(main, 'h1', {}, all.names.length === 1 ? 'One run' : `${all.names.length} runs`);
     if (!all.names.length) add(main, 'p', {class: 'note'}, 'There are no runs yet; those that begin appear here.');
-    const body = addTable(main, ['Run', 'State', 'Step#', ...tags.map(tag => `${tag}#`), 'Last step at#']);
+    const body = addTable(main, 'Runs', ['Run', 'State', 'Step#', ...tags.map(tag => `${tag}#`), 'Last step at#']);
     body.parentNode.className = 'samples runs';
     body.parentNode.parentNode.classList.add('tall');
     rows = new Map(all.names.map((name, i) => [name, addRunRow(body, name, i)]));

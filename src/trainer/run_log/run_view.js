@@ -314,19 +314,21 @@ function showCharts() {
 
 const sampleGroups = new Map();  // title -> {text, details}
 
-// The answers of steps, folded where the window is narrow. What has not changed stays as it is.
+// The answers of steps, folded but for the last of those that are there at first where the window is wide. What has not
+// changed stays as it is.
 function showSamples() {
   if (!run.samples.length) return;
   main = sectionOf('samples');
   if (!main.querySelector('h2')) addHeading('Sample answers');
-  const wide = matchMedia('(min-width: 700px)').matches, titles = new Set();
+  const wide = matchMedia('(min-width: 700px)').matches, isFirst = !sampleGroups.size, titles = new Set();
   for (const group of run.samples) {
     const right = group.filter(sample => sample.correct).length, judged = group.some(sample => sample.correct !== null);
     const title = `${phaseName(group[0].phase)}, step ${grouped(String(group[0].step))}`;
     const text = JSON.stringify(group), known = sampleGroups.get(title);
     titles.add(title);
     if (known?.text === text) continue;
-    const details = addFolded(main, title, (known ? known.details.open : wide) ? {open: ''} : {});
+    const open = known ? known.details.open : wide && isFirst && group === run.samples.at(-1);
+    const details = addFolded(main, title, open ? {open: ''} : {});
     known?.details.replaceWith(details);
     sampleGroups.set(title, {text, details});
     if (judged) add(details.querySelector('summary'), 'small', {}, `${right} of these ${group.length} right`);
@@ -335,7 +337,7 @@ function showSamples() {
       names.push('What the rewards say');
       texts.push('message');
     }
-    const body = addTable(details, ['', ...names, 'Reward#']);
+    const body = addTable(details, title, ['', ...names, 'Reward#']);
     body.parentNode.className = 'samples';
     for (const sample of group) {
       const row = add(body, 'tr');
@@ -372,11 +374,12 @@ function fillLastValues() {
 function showDetails() {
   main = sectionOf('details');
   if (!main.querySelector('h2')) addHeading('Details');
-  if (run.config && !main.querySelector('pre')) add(addFolded(main, 'Resolved configuration'), 'pre', {tabindex: 0});
+  if (run.config && !main.querySelector('pre')) add(addFolded(main, 'Resolved configuration'), 'pre',
+    {tabindex: 0, role: 'region', 'aria-label': 'The configuration'});
   if (run.config) main.querySelector('pre').textContent = run.config;
   if (phases.length && !lastValues) {
     const folded = addFolded(main, 'Every metric: last, least and most');
-    lastValues = addTable(folded, ['Phase', 'Metric', 'Last#', 'Least#', 'Most#']);
+    lastValues = addTable(folded, 'Every metric', ['Phase', 'Metric', 'Last#', 'Least#', 'Most#']);
     folded.addEventListener('toggle', fillLastValues);
   }
   fillLastValues();

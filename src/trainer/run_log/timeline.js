@@ -80,7 +80,7 @@ function drawTimeline(svg, timeline, spans) {
 // What each stage did in the time that is shown.
 function addStageTable(parent, timeline, spans) {
   const [begin, end] = timeRange(spans), seconds = end - begin || 1;
-  const body = addTable(parent, ['Stage', 'Working#', 'Waiting#', 'Neither#', 'Rows#', 'Rows/s at work#']);
+  const body = addTable(parent, 'Times of the stages', ['Stage', 'Working#', 'Waiting#', 'Neither#', 'Rows#', 'Rows/s at work#']);
   timeline.lanes.forEach((name, i) => {
     const own = spans.filter(span => span[0] === i), row = own.length ? add(body, 'tr') : null;
     if (!row) return;

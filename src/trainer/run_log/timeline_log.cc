@@ -66,7 +66,7 @@ Spans ReadSpans(absl::string_view lines) {
               .end = NumberOf(record, "end")};
     const double rows = NumberOf(record, "rows");
     span.rows = rows >= 0 && rows < 1e15 ? static_cast<int64_t>(rows) : 0;
-    if (std::isfinite(span.begin) && span.end >= span.begin && std::isfinite(span.end)) {
+    if (IsTimeOfSpan(span.begin, span.end)) {
       read.spans.push_back(std::move(span));
     } else {
       ++no_spans;
@@ -85,6 +85,11 @@ size_t IndexOf(std::vector<std::string>& lanes, const std::string& stage) {
 double Milliseconds(double seconds) { return std::round(1000 * seconds) / 1000; }
 
 }  // namespace
+
+bool IsTimeOfSpan(double begin, double end) {
+  constexpr double kMostSeconds = 1e12;
+  return begin >= -kMostSeconds && end >= begin && end <= kMostSeconds;
+}
 
 TimelineLog ReadTimeline(absl::string_view timeline_jsonl) {
   const absl::string_view last = LastLines(timeline_jsonl, kMostSpans);

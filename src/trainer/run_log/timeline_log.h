@@ -20,4 +20,8 @@ struct TimelineLog {
 // file is read, and its beginning for the order of the stages.
 TimelineLog ReadTimeline(absl::string_view timeline_jsonl);
 
+// Whether a stage can have done something from `begin` to `end`, in seconds. Beyond 10^12 of them an axis cannot have
+// marks: the distance between two would be lost in rounding.
+bool IsTimeOfSpan(double begin, double end);
+
 }  // namespace tdock::trainer

@@ -30,7 +30,9 @@ namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-constexpr size_t kPieceBytes = size_t{4} << 20;  // of a log, before others have their turn
+constexpr size_t kPieceBytes = size_t{1} << 20;               // of a log, before others have their turn
+constexpr auto kMostReading = std::chrono::milliseconds(50);  // before requests have their turn
+constexpr int kIntervalsWhileReading = 4;                     // from one telling to the next, as long as much is unread
 constexpr size_t kMostRuns = 500;
 constexpr size_t kMostClients = 64;
 constexpr size_t kMostTagsAsked = 12;
@@ -135,11 +137,28 @@ class RunPages {
       now_ = std::chrono::steady_clock::now();
       if (now_ >= next_find_) FindNewRuns();
       for (const auto& exchange : asked) Answer(exchange);
-      more = false;
-      for (auto& [name, run] : runs_) more |= run->Poll(kPieceBytes);
+      more = PollSome();
+      if (more && asked.empty() && now_ < next_tell_) continue;
+      next_tell_ = now_ + kIntervalsWhileReading * interval_;
       Tell();
     }
     TellTheEnd();
+  }
+
+  // Reads the runs in turn, from the one on that was to be next, until all have been looked at or time is up. True if
+  // there is more to read at once.
+  bool PollSome() {
+    bool more = false;
+    auto run = runs_.lower_bound(next_run_);
+    for (size_t i = 0; i < runs_.size(); ++i, ++run) {
+      if (run == runs_.end()) run = runs_.begin();
+      if (i > 0 && std::chrono::steady_clock::now() - now_ > kMostReading) {
+        next_run_ = run->first;
+        return true;
+      }
+      more |= run->second->Poll(kPieceBytes);
+    }
+    return more;
   }
 
   // What a run has written last, before this program ends with it.
@@ -147,10 +166,7 @@ class RunPages {
     now_ = std::chrono::steady_clock::now();
     FindNewRuns();
     const SteadyTime limit = now_ + std::chrono::seconds(1);
-    for (bool more = true; more && std::chrono::steady_clock::now() < limit;) {
-      more = false;
-      for (auto& [name, run] : runs_) more |= run->Poll(kPieceBytes);
-    }
+    while (std::chrono::steady_clock::now() < limit && PollSome()) now_ = std::chrono::steady_clock::now();
     Tell();
     for (const Client& client : clients_) {
       if (client.exchange != nullptr) client.exchange->End();
@@ -306,7 +322,8 @@ class RunPages {
   MachineLoad machine_load_;
   LogRecord machine_;
   uint64_t machine_number_ = 0;
-  SteadyTime now_ = std::chrono::steady_clock::now(), next_find_ = {}, next_machine_ = {};
+  SteadyTime now_ = std::chrono::steady_clock::now(), next_find_ = {}, next_machine_ = {}, next_tell_ = {};
+  std::string next_run_;  // whose turn it is to be read
   const std::string epoch_;
 
   Mutex mu_;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -158,6 +160,77 @@ TEST_F(PageServerTest, AClientThatReadsNothingHoldsUpNobody) {
     ASSERT_FALSE(event.is_null());
     for (const Json& phase : event["phases"]) last = phase["last_step"];
   }
+}
+
+TEST_F(PageServerTest, AnswersWhileItReadsLongLogs) {
+  std::string lines;
+  for (int step = 2; step < 30'000; ++step) {
+    absl::StrAppend(&lines, "{\"phase\":\"grpo\",\"step\":", step, ",\"val/loss\":0.5,\"x\":", step, ",\"y\":", step,
+                    "}\n");
+  }
+  Append("a", "metrics.jsonl", lines);
+  constexpr size_t kRuns = 100;
+  for (size_t i = 2; i < kRuns; ++i) {
+    const std::string path = absl::StrCat(root_, "/run-", i);
+    std::filesystem::create_directories(path + "/tensorboard");
+    std::filesystem::create_hard_link(root_ + "/a/config.yaml", path + "/config.yaml");
+    std::filesystem::create_hard_link(root_ + "/a/metrics.jsonl", path + "/metrics.jsonl");
+  }
+  Start(root_);
+  const Json runs = AskJson("/api/runs")["runs"];
+  ASSERT_EQ(runs.size(), kRuns);
+  EXPECT_TRUE(std::any_of(runs.begin(), runs.end(), [](const Json& run) { return run["read"] < 1; }))
+      << "it has read all of them first";
+  // Each has its turn.
+  http::RawClient client(server_->port());
+  client.Send(Head("/events"));
+  std::set<std::string> whole;
+  while (whole.size() < kRuns) {
+    const Json event = NextEvent(client, "runs");
+    ASSERT_FALSE(event.is_null()) << whole.size() << " have been read";
+    for (const Json& run : event["runs"]) {
+      if (run["read"] == 1 && (run["step"] == 29'999 || run["name"] == "b")) whole.insert(run["name"]);
+    }
+  }
+}
+
+TEST_F(PageServerTest, ANewStepOfAllRunsCostsNoMoreAfterManySteps) {
+  // The bytes of the events that bring it.
+  const auto news_after = [&](int steps) {
+    std::string lines;
+    for (int step = 2; step <= steps; ++step) {
+      absl::StrAppend(&lines, "{\"phase\":\"grpo\",\"step\":", step, ",\"val/loss\":", step % 7, "}\n");
+    }
+    const std::set<std::string> runs = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    std::filesystem::remove_all(root_);
+    for (const std::string& run : runs) {
+      AddRun(run);
+      Append(run, "metrics.jsonl", lines);
+    }
+    Start(root_);
+    http::RawClient client(server_->port());
+    client.Send(Head("/events?tags=val%2Floss"));
+    const auto bytes_until = [&](int last) {
+      size_t bytes = 0;
+      for (std::set<std::string> waited = runs; !waited.empty();) {
+        const Json event = NextEvent(client, "runs");
+        if (event.is_null()) return size_t{0};
+        bytes += event.dump().size();
+        for (const Json& run : event["runs"]) {
+          if (run["step"] == last) waited.erase(run["name"]);
+        }
+      }
+      return bytes;
+    };
+    EXPECT_GT(bytes_until(steps), 0);
+    for (const std::string& run : runs) {
+      Append(run, "metrics.jsonl", absl::StrCat("{\"phase\":\"grpo\",\"step\":", steps + 1, ",\"val/loss\":0.5}\n"));
+    }
+    return bytes_until(steps + 1);
+  };
+  const size_t after_few = news_after(20), after_many = news_after(20'000);
+  EXPECT_GT(after_few, 1000);
+  EXPECT_LT(after_many, 3 * after_few);
 }
 
 TEST_F(PageServerTest, SaysWhatIsWrongWithARequest) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/config/spec.h"
 #include "trainer/run_log/sample_data.h"
+#include "trainer/run_log/timeline_log.h"
 
 namespace tdock::trainer {
 namespace {
@@ -102,7 +103,7 @@ class RunFollower::SpanTaker final : public LineReader::Taker {
     if (name == "what") span_.works = value == "work";
   }
   void End() override {
-    const bool is_span = std::isfinite(span_.begin) && std::isfinite(span_.end) && span_.end >= span_.begin;
+    const bool is_span = IsTimeOfSpan(span_.begin, span_.end);
     std::vector<std::string>& lanes = run_.lanes_;
     span_.lane = static_cast<size_t>(std::find(lanes.begin(), lanes.end(), stage_) - lanes.begin());
     if (!is_span || span_.lane >= kMostLanes) {
