@@ -24,8 +24,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of a thread, beside those that answer: they have about nine tenths of a core that they want, too.
-constexpr int kNiceness = 10;
+// Of a thread beside those that answer, which have three quarters of a core that both want.
+constexpr int kNiceness = 5;
 
 std::string RandomName() {
   std::random_device device;
