@@ -143,7 +143,7 @@ endif()
 tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
              TEST_USES runtime/collective/gloo/testing)
 tdock_module(trainer/rollout_servers/wire USES core/base LINKS nlohmann_json::nlohmann_json)
-tdock_test_suites(trainer/rollout_servers/testing TORCH USES core/http engine)
+tdock_test_suites(trainer/rollout_servers/testing TORCH USES core/http trainer/rollout_servers)
 tdock_module(trainer/rollout_servers TORCH USES trainer/rollout_servers/wire trainer/stages trainer/reward/external
              LINKS nlohmann_json::nlohmann_json TEST_USES trainer/rollout_servers/testing)
 tdock_module(trainer/loop TORCH USES trainer/stages trainer/rollout_servers trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)

@@ -8,6 +8,8 @@
 //   (none) ─────────► down ─────────────────► behind ─────────────────► ready
 //                      ▲  ◄── connection lost ──┴────────────────────────┘
 //                         (asked for its card again, with back-off)
+//
+// One that says nothing at all for some 40 seconds, while it has requests, is down, too.
 #pragma once
 
 #include <cstdint>
