@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::serve {
@@ -24,15 +25,19 @@ Json IdsOf(const Tokens& tokens) {
   return ids;
 }
 
-// Runs of tokens that were sampled with the same weights.
+// Runs of tokens that were sampled with the same weights: their version, and how many they are.
+std::vector<std::pair<int64_t, int64_t>> RunsOf(const Tokens& tokens) {
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (const engine::NewToken& token : tokens) {
+    if (runs.empty() || runs.back().first != token.version) runs.emplace_back(token.version, 0);
+    ++runs.back().second;
+  }
+  return runs;
+}
+
 Json VersionsOf(const Tokens& tokens) {
   Json runs = Json::array();
-  for (const engine::NewToken& token : tokens) {
-    if (runs.empty() || runs.back()["version"] != token.version) {
-      runs.push_back({{"version", token.version}, {"tokens", 0}});
-    }
-    runs.back()["tokens"] = runs.back()["tokens"].get<int64_t>() + 1;
-  }
+  for (const auto& [version, count] : RunsOf(tokens)) runs.push_back({{"version", version}, {"tokens", count}});
   return runs;
 }
 
@@ -74,8 +79,6 @@ Json CompletionLogProbs(const Piece& piece, const TokenTexts& texts) {
           {"top_logprobs", std::move(tops)},
           {"text_offset", std::move(offsets)}};
 }
-
-Json FinishOf(const Piece& piece) { return piece.finish ? Json(FinishNameOf(*piece.finish)) : Json(nullptr); }
 
 Json UsageOf(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
@@ -133,25 +136,39 @@ struct ChoiceForm {
   bool stream, log_probs, token_ids;
 };
 
-Json ChoiceOf(const Piece& piece, const ChoiceForm& form, const TokenTexts& texts) {
-  Json choice = {{"index", piece.index}};
-  if (form.form == Form::kCompletion) {
-    choice["text"] = piece.text;
-    choice["logprobs"] = form.log_probs ? CompletionLogProbs(piece, texts) : Json(nullptr);
+// As text, and not by way of a Json: each token of each stream has an event.
+std::string ChoiceOf(const Piece& piece, const ChoiceForm& form, const TokenTexts& texts) {
+  const bool is_completion = form.form == Form::kCompletion;
+  const std::string text = Dump(piece.text);
+  std::string choice = absl::StrCat("{\"index\":", piece.index);
+  if (is_completion) {
+    absl::StrAppend(&choice, ",\"text\":", text);
+  } else if (!form.stream) {
+    absl::StrAppend(&choice, ",\"message\":{\"role\":\"assistant\",\"content\":", text, "}");
+  } else if (piece.text.empty()) {
+    choice += ",\"delta\":{}";
   } else {
-    if (form.stream) {
-      choice["delta"] = piece.text.empty() ? Json::object() : Json{{"content", piece.text}};
-    } else {
-      choice["message"] = {{"role", "assistant"}, {"content", piece.text}};
-    }
-    choice["logprobs"] = form.log_probs ? ChatLogProbs(piece.tokens, texts) : Json(nullptr);
+    absl::StrAppend(&choice, ",\"delta\":{\"content\":", text, "}");
   }
-  choice["finish_reason"] = FinishOf(piece);
+  choice += ",\"logprobs\":";
+  if (form.log_probs) {
+    choice += Dump(is_completion ? CompletionLogProbs(piece, texts) : ChatLogProbs(piece.tokens, texts));
+  } else {
+    choice += "null";
+  }
+  choice += ",\"finish_reason\":";
+  choice += piece.finish ? absl::StrCat("\"", FinishNameOf(*piece.finish), "\"") : "null";
   if (form.token_ids) {
-    choice["token_ids"] = IdsOf(piece.tokens);
-    if (piece.prompt != nullptr) choice["prompt_token_ids"] = *piece.prompt;
+    const auto id = [](std::string* out, const engine::NewToken& token) { absl::StrAppend(out, token.token); };
+    absl::StrAppend(&choice, ",\"token_ids\":[", absl::StrJoin(piece.tokens, ",", id), "]");
+    if (piece.prompt != nullptr) {
+      absl::StrAppend(&choice, ",\"prompt_token_ids\":[", absl::StrJoin(*piece.prompt, ","), "]");
+    }
   }
-  choice["weight_versions"] = VersionsOf(piece.tokens);
+  const auto run = [](std::string* out, const std::pair<int64_t, int64_t>& one) {
+    absl::StrAppend(out, "{\"version\":", one.first, ",\"tokens\":", one.second, "}");
+  };
+  absl::StrAppend(&choice, ",\"weight_versions\":[", absl::StrJoin(RunsOf(piece.tokens), ",", run), "]}");
   return choice;
 }
 
@@ -181,44 +198,48 @@ Replies::Replies(const Ask& ask, std::string id, int64_t created, const ServedMo
       with_usage_(ask.include_usage),
       id_(std::move(id)),
       created_(created),
-      model_(model) {}
+      model_(model),
+      event_head_(Head(/*stream=*/true)) {}
+
+// All before the list of choices.
+std::string Replies::Head(bool stream) const {
+  std::string head = Dump(HeadOf(id_, ObjectOf(form_, stream), created_, model_));
+  head.back() = ',';  // where the object ended
+  return head + "\"choices\":";
+}
 
 std::string Replies::Whole(std::span<const Piece> answers, const Usage& usage) const {
-  Json list = Json::array();
-  for (const Piece& answer : answers) {
-    list.push_back(form_ == Form::kGenerate ? GeneratedOf(answer, id_, model_.instance, log_probs_)
-                                            : ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, *model_.texts));
+  if (form_ == Form::kGenerate) {
+    Json list = Json::array();
+    for (const Piece& answer : answers) list.push_back(GeneratedOf(answer, id_, model_.instance, log_probs_));
+    return Dump(is_list_ ? list : list.at(0));
   }
-  if (form_ == Form::kGenerate) return Dump(is_list_ ? list : list.at(0));
-  Json json = HeadOf(id_, ObjectOf(form_, false), created_, model_);
-  json["choices"] = std::move(list);
-  json["usage"] = UsageOf(usage);
-  return Dump(json);
+  const auto choice = [&](std::string* out, const Piece& answer) {
+    *out += ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, *model_.texts);
+  };
+  return absl::StrCat(Head(/*stream=*/false), "[", absl::StrJoin(answers, ",", choice),
+                      "],\"usage\":", Dump(UsageOf(usage)), "}");
+}
+
+// Only the last event has the usage.
+std::string Replies::EventWith(absl::string_view choices) const {
+  return EventOf(absl::StrCat(event_head_, "[", choices, "]", with_usage_ ? ",\"usage\":null}" : "}"));
 }
 
 std::string Replies::Opening(int64_t index) const {
   if (form_ != Form::kChat) return "";
-  Json json = HeadOf(id_, ObjectOf(form_, true), created_, model_);
-  json["choices"] = Json::array({{{"index", index},
-                                  {"delta", {{"role", "assistant"}, {"content", ""}}},
-                                  {"logprobs", nullptr},
-                                  {"finish_reason", nullptr}}});
-  if (with_usage_) json["usage"] = nullptr;
-  return EventOf(Dump(json));
+  return EventWith(Dump({{"index", index},
+                         {"delta", {{"role", "assistant"}, {"content", ""}}},
+                         {"logprobs", nullptr},
+                         {"finish_reason", nullptr}}));
 }
 
 std::string Replies::Event(const Piece& piece) const {
-  Json json = HeadOf(id_, ObjectOf(form_, true), created_, model_);
-  json["choices"] = Json::array({ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, *model_.texts)});
-  if (with_usage_) json["usage"] = nullptr;  // which only the last event has
-  return EventOf(Dump(json));
+  return EventWith(ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, *model_.texts));
 }
 
 std::string Replies::UsageEvent(const Usage& usage) const {
-  Json json = HeadOf(id_, ObjectOf(form_, true), created_, model_);
-  json["choices"] = Json::array();
-  json["usage"] = UsageOf(usage);
-  return EventOf(Dump(json));
+  return EventOf(absl::StrCat(event_head_, "[],\"usage\":", Dump(UsageOf(usage)), "}"));
 }
 
 std::string Dump(const Json& json) {

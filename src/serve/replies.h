@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "engine/completion.h"
 #include "nlohmann/json.hpp"
 #include "serve/protocol/ask.h"
@@ -51,11 +52,15 @@ class Replies {
   std::string UsageEvent(const Usage& usage) const;
 
  private:
+  std::string Head(bool stream) const;
+  std::string EventWith(absl::string_view choices) const;
+
   const Form form_;
   const bool is_list_, log_probs_, token_ids_, with_usage_;
   const std::string id_;
   const int64_t created_;
   const ServedModel& model_;
+  const std::string event_head_;  // of all events
 };
 
 // The characters of the tokens' own texts.
