@@ -49,7 +49,7 @@ const spliced = (list, from, more) => from === 0 || !list ? more : list.slice(0,
 
 // The series of a phase with what has changed. Series that had one list of steps go on to have one.
 function takePhase(phase, data) {
-  phase.last_step = data.last_step;
+  Object.assign(phase, {first_step: data.first_step, last_step: data.last_step});
   const shared = new Map();
   for (const s of data.series) {
     const old = phase.all.get(s.tag) || {}, key = `${s.x} ${s.from}`;
@@ -93,7 +93,7 @@ function takeRun(data) {
   Object.assign(run, {unreadable: data.unreadable, trouble: data.problem, seconds: data.seconds, read: data.read});
   for (const news of data.phases) {
     let phase = phases.find(({name}) => name === news.name);
-    if (!phase) phases.push(phase = {name: news.name, last_step: 0, all: new Map()});
+    if (!phase) phases.push(phase = {name: news.name, all: new Map()});
     takePhase(phase, news);
   }
   if (data.samples) {

@@ -77,8 +77,11 @@ MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {
   const int64_t unreadable = ForEachRecord(metrics_jsonl, [&](const LogRecord& record) {
     const std::string name = TextOf(record, "phase");
     auto phase = std::find_if(phases.begin(), phases.end(), [&](const PhaseMetrics& p) { return p.name == name; });
-    if (phase == phases.end()) phase = phases.insert(phases.end(), PhaseMetrics{.name = name, .series = {}});
     const int64_t step = record["step"].get<int64_t>();
+    if (phase == phases.end()) {
+      phase = phases.insert(phases.end(), PhaseMetrics{.name = name, .series = {}, .first_step = step});
+    }
+    phase->first_step = std::min(phase->first_step, step);
     phase->last_step = std::max(phase->last_step, step);
     for (const auto& [tag, value] : record.items()) {
       if (tag == "phase" || tag == "step" || (!value.is_number() && !value.is_null())) continue;

@@ -53,7 +53,7 @@ struct Series {
 struct PhaseMetrics {
   std::string name;
   std::vector<std::pair<std::string, Series>> series;  // by metric, in the order of their first appearance
-  int64_t last_step = 0;
+  int64_t first_step = 0, last_step = 0;
 };
 
 struct MetricsLog {

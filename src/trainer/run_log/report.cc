@@ -19,8 +19,8 @@ using Json = LogRecord;
 
 constexpr size_t kMostSampleSteps = 6;
 
-// {"name", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?, "high"?, "last"?,
-// "min"?, "max"?}, …]}.
+// {"name", "first_step", "last_step", "steps": [[…], …], "series": [{"tag", "x": index into steps, "y", "low"?,
+// "high"?, "last"?, "min"?, "max"?}, …]}.
 Json PhaseData(const PhaseMetrics& phase) {
   StepLists steps;
   Json all = Json::array();
@@ -30,7 +30,11 @@ Json PhaseData(const PhaseMetrics& phase) {
     steps.Share(entry);
     all.push_back(std::move(entry));
   }
-  return {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps.lists()}, {"series", all}};
+  return {{"name", phase.name},
+          {"first_step", phase.first_step},
+          {"last_step", phase.last_step},
+          {"steps", steps.lists()},
+          {"series", all}};
 }
 
 struct SamplesLog {

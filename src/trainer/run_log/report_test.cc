@@ -65,7 +65,7 @@ TEST(Report, CollectsSeriesByPhaseAndName) {
 )"});
   ASSERT_EQ(data["phases"].size(), 2u);
   EXPECT_EQ(data["phases"][0]["name"], "sft");
-  const Json expected = Json::parse(R"({"name":"grpo","last_step":3,"steps":[[0,3],[1,2,3]],"series":[
+  const Json expected = Json::parse(R"({"name":"grpo","first_step":0,"last_step":3,"steps":[[0,3],[1,2,3]],"series":[
     {"tag":"val","x":0,"y":[0.25,0.75],"last":[3,0.75],"min":[0,0.25],"max":[3,0.75]},
     {"tag":"x","x":1,"y":[1.0,null,2.0],"last":[3,2.0],"min":[1,1.0],"max":[3,2.0]},
     {"tag":"y","x":1,"y":[3.0,1.0,2.0],"last":[3,2.0],"min":[2,1.0],"max":[1,3.0]}]})");

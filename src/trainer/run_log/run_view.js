@@ -136,8 +136,8 @@ function timeBars(all) {
 
 // ---- The page ----
 
-// {title, problem, facts, seconds, unreadable, phases: [{name, last_step, all: tag -> series}], samples: lists of samples,
-// timeline, config, and of a run that is followed: state, read (share of its logs), trouble}.
+// {title, problem, facts, seconds, unreadable, phases: [{name, first_step, last_step, all: tag -> series}],
+// samples: lists of samples, timeline, config, and of a run that is followed: state, read (share of its logs), trouble}.
 let run = {phases: [], samples: []}, phases = [];
 
 // Of the data of a report.
@@ -237,7 +237,7 @@ const shapeOf = spec => JSON.stringify([spec.phase.name, spec.bars.map(s => s.na
   spec.drawn.map(chart => [chart.title, chart.lines.map(s => s.tag)])]);
 
 function stepsText(spec) {
-  const [first, last] = [Math.min(...spec.steps.map(x => x[0])), spec.phase.last_step].map(s => grouped(String(s)));
+  const [first, last] = [spec.phase.first_step, spec.phase.last_step].map(s => grouped(String(s)));
   return first === last ? `step ${last}` : `steps ${first} to ${last}`;
 }
 

@@ -49,6 +49,7 @@ class RunFollower::MetricTaker final : public LineReader::Taker {
     number_ = run_.sequence_.Next();
     if (phase_ == nullptr || phase_->name != name) phase_ = Find(name);
     if (phase_ == nullptr) return;
+    phase_->first_step = std::min(phase_->first_step, step);
     phase_->last_step = std::max(phase_->last_step, step);
     phase_->changed = number_;
   }
@@ -274,8 +275,11 @@ LogRecord RunFollower::PhasesSince(uint64_t seen) const {
       steps.Share(entry);
       all.push_back(std::move(entry));
     }
-    phases.push_back(
-        {{"name", phase.name}, {"last_step", phase.last_step}, {"steps", steps.lists()}, {"series", std::move(all)}});
+    phases.push_back({{"name", phase.name},
+                      {"first_step", phase.first_step},
+                      {"last_step", phase.last_step},
+                      {"steps", steps.lists()},
+                      {"series", std::move(all)}});
   }
   return phases;
 }

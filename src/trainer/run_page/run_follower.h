@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,10 +40,10 @@ class RunFollower {
 
   // What a page that has seen everything up to event `seen` has to know: {"run", "reset": whether it must forget what
   // it knows, "head"?, "read": share of the logs, "unreadable", "problem", "seconds": of the run or null, "changed":
-  // seconds since 1970 or null, "phases": [{"name", "last_step", "steps": lists, "series": [{"tag", "x": index into
-  // steps, and what BucketSeries::Since() has}, …]}, …], "samples": {"keys": of all groups in their order, "groups":
-  // [[key, samples], …]}?, "lanes": names of stages, "left_out": whether there were earlier spans, "spans": [[lane,
-  // step, 1 if it worked, begin, end, rows], …]}. Of series, samples and spans only what has changed.
+  // seconds since 1970 or null, "phases": [{"name", "first_step", "last_step", "steps": lists, "series": [{"tag", "x":
+  // index into steps, and what BucketSeries::Since() has}, …]}, …], "samples": {"keys": of all groups in their order,
+  // "groups": [[key, samples], …]}?, "lanes": names of stages, "left_out": whether there were earlier spans, "spans":
+  // [[lane, step, 1 if it worked, begin, end, rows], …]}. Of series, samples and spans only what has changed.
   LogRecord Since(uint64_t seen) const;
 
   // A line of a list: {"name", "state", "recipe", "phase", "step" or null, "steps" or null, "changed", "read",
@@ -59,7 +60,7 @@ class RunFollower {
   };
   struct Phase {
     std::string name;
-    int64_t last_step = 0;
+    int64_t first_step = std::numeric_limits<int64_t>::max(), last_step = 0;
     uint64_t changed = 0;
     std::vector<Tag> tags = {};  // in the order of their first appearance
     std::map<std::string, size_t, std::less<>> index = {};

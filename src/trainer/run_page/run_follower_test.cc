@@ -225,6 +225,7 @@ TEST_F(RunFollowerTest, ReadsAHundredThousandStepsInSecondsAndTellsThemInLittle)
   const LogRecord all = run.Since(0);
   const std::string text = all.dump();
   const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(all["phases"][0]["first_step"], 1);
   EXPECT_EQ(all["phases"][0]["last_step"], 100'000);
   EXPECT_LT(whole.count(), 10) << lines.size() << " bytes";
   EXPECT_LT(text.size(), 1'000'000);
