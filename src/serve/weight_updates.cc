@@ -1,6 +1,7 @@
 #include "serve/weight_updates.h"
 
 #include <ATen/Parallel.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -133,12 +134,13 @@ absl::Status WeightUpdates::Serve(Load load, int64_t version, bool flush_cache) 
     if (decoder.batch_invariant()) decoder.PackWeights(model_.int8_weights);
     const auto next = std::make_shared<const model::Decoder>(std::move(decoder));
     const auto in_progress = flush_cache ? engine::InProgress::kReadAgain : engine::InProgress::kGoOn;
-    std::vector<std::shared_ptr<const model::Decoder>> before;  // freed on this thread
-    before.reserve(replicas_.size());
-    for (const auto& replica : replicas_) {
-      replica->BetweenSteps([&] { before.push_back(replica->engine().Serve(next, version, in_progress)); });
+    std::vector<std::shared_ptr<const model::Decoder>> before(replicas_.size());
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      replicas_[i]->BetweenSteps([&] { before[i] = replicas_[i]->engine().Serve(next, version, in_progress); });
     }
     version_ = version;
+    before.clear();    // on this thread, which nobody waits for
+    ::malloc_trim(0);  // else the system would not get all of it
     return absl::OkStatus();
   }));
   metrics_.CountWeightUpdate(Clock::Real().Now() - begun);

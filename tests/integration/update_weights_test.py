@@ -24,12 +24,12 @@ def weights_of(folder):
     size = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + size])
     header.pop("__metadata__", None)
-    tensors, data = [], b""
+    tensors, data = [], []
     for name, entry in reversed(header.items()):  # in another order than that of the file
         begin, end = entry["data_offsets"]
         tensors.append({"name": name, "dtype": entry["dtype"], "shape": entry["shape"]})
-        data += content[8 + size + begin : 8 + size + end]
-    return tensors, data
+        data.append(content[8 + size + begin : 8 + size + end])
+    return tensors, b"".join(data)
 
 
 class Upload:
