@@ -252,17 +252,20 @@ class ServerEngine final : public AnswerEngine {
                                                   .most_tokens = most,
                                                   .unwanted = unwanted}));
     };
-    if (request.so_far.empty()) add(0, std::move(whole), {});
-    for (size_t i = 0; i < request.so_far.size(); ++i) {
-      engine::Completion& so_far = request.so_far[i];
-      const auto has = static_cast<int64_t>(so_far.tokens.size());
-      WireRequest wire = whole;
-      wire.samples = 1;
-      wire.prompt.insert(wire.prompt.end(), so_far.tokens.begin(), so_far.tokens.end());
-      wire.max_tokens = std::min(wire.max_tokens, most - has);
-      wire.min_tokens = std::max<int64_t>(std::min(wire.min_tokens - has, wire.max_tokens), 0);
-      if (i > 0) wire.identity = DeriveSeed(identity, i);  // a server has random numbers for sample 0 only
-      add(static_cast<int64_t>(i), std::move(wire), std::move(so_far));
+    if (request.so_far.empty()) {
+      add(0, std::move(whole), {});
+    } else {
+      for (size_t i = 0; i < request.so_far.size(); ++i) {
+        engine::Completion& so_far = request.so_far[i];
+        const auto has = static_cast<int64_t>(so_far.tokens.size());
+        WireRequest wire = whole;
+        wire.samples = 1;
+        wire.prompt.insert(wire.prompt.end(), so_far.tokens.begin(), so_far.tokens.end());
+        wire.max_tokens = std::min(wire.max_tokens, most - has);
+        wire.min_tokens = std::max<int64_t>(std::min(wire.min_tokens - has, wire.max_tokens), 0);
+        if (i > 0) wire.identity = DeriveSeed(identity, i);  // a server has random numbers for sample 0 only
+        add(static_cast<int64_t>(i), std::move(wire), std::move(so_far));
+      }
     }
     for (const auto& part : parts) {
       part->number = next_part_++;

@@ -51,6 +51,7 @@ TEST_F(ServerEngineTest, PartsOfAnAnswerAreTheWholeAnswer) {
   const auto engine = Make(Options({server.url()}));
   ASSERT_NE(engine, nullptr);
   std::vector<engine::Request> requests;
+  requests.reserve(6);
   for (int32_t i = 0; i < 6; ++i) requests.push_back(Ask(7 + i, 1));
   const Answers expected = Expected(requests);
   for (engine::Request& request : requests) request.token_budget = 3;

@@ -66,6 +66,7 @@ class ServerEngineTest : public testing::Test {
 
   static std::vector<engine::Request> Some(int32_t count = 6) {
     std::vector<engine::Request> requests;
+    requests.reserve(static_cast<size_t>(count));
     for (int32_t i = 0; i < count; ++i) requests.push_back(Ask(7 + i, 1 + i % 3));
     return requests;
   }
