@@ -127,7 +127,7 @@ absl::StatusOr<Prepared> PrepareUpdate(const Settings& settings, at::ScalarType 
   StreamLoad load = LoadOf(settings);
   load.new_tokens = settings.quick ? 64 : 256;
   TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<StreamRuns> runs, RunsOf(settings, dtype, std::move(load)));
-  const Json update = {{"model_path", runs->served().folder()}};
+  const Json update = {{"model_path", runs->served().folder()}, {"flush_cache", false}};
   return Prepared{.run = [runs, update]() -> absl::StatusOr<Figure> {
     TDOCK_ASSIGN_OR_RETURN(const StreamFigures figures, runs->Run(update));
     if (figures.step <= 0) return absl::InternalError("the weights were exchanged before the streams had begun");
