@@ -168,6 +168,7 @@ class RolloutServers(unittest.TestCase):
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
             try:
                 self.await_steps(process, run, 2)
+                self.assertGreater(second.answered(), 0)
                 second.kill()
                 listed.write_text(f"{first.url}\n{second.url}\n{third.url}\n")
                 _, errors = process.communicate(timeout=90)
@@ -189,6 +190,10 @@ class RolloutServers(unittest.TestCase):
         ) as process:
             self.await_steps(process, run, 5)
             process.kill()
+        alone = subprocess.run(
+            self.command(run, "trainer.save_freq=2", steps=steps), cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        self.assertIn("rollout.servers was some and is none", alone.stderr)
         self.train(run, *overrides, steps=steps)
         self.assertEqual(self.weights(run), expected)
 

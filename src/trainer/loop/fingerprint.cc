@@ -124,6 +124,8 @@ absl::StatusOr<Fingerprint> FingerprintOf(Env& env, const config::Spec& spec, co
                                           const text::ContentHash& order) {
   Fingerprint fingerprint = config::Values(spec);
   std::erase_if(fingerprint, [](const auto& entry) { return IsFree(entry.first); });
+  // Which servers there are does not matter; whether there are any decides which stages there are.
+  fingerprint["rollout.servers"] = config.servers.used() ? "some" : "none";
   fingerprint["<model>"] = WeightsChecksum(decoder);
   fingerprint["<data>"] = text::Hex(order);
   if (inputs.data.validation != nullptr) fingerprint["<validation>"] = text::Hex(inputs.data.validation->content());
