@@ -162,33 +162,36 @@ class Uploads(WithServer):
 class UnderLoad(WithServer):
     """Each token has its version, in order, however often the weights change."""
 
-    def stream(self, server, number, done, found):
-        while not done.is_set():
-            stream = server.client.completions.create(
-                model=NAME, prompt=f"stream {number}", max_tokens=500, seed=number, stream=True,
-                extra_body={"ignore_eos": True, "return_token_ids": True},
-            )  # fmt: skip
-            versions = []
-            for event in stream:
-                for choice in event.choices:
-                    runs = [run["version"] for run in choice.weight_versions for _ in range(run["tokens"])]
-                    versions.append((len(choice.token_ids), runs))
-            found.append(versions)
+    positions = 200_000  # long enough that no answer ends by itself
+
+    def stream(self, server, number, begun, found):
+        stream = server.client.completions.create(
+            model=NAME, prompt=f"stream {number}", max_tokens=190_000, seed=number, stream=True,
+            extra_body={"ignore_eos": True, "return_token_ids": True},
+        )  # fmt: skip
+        pieces = []
+        for event in stream:
+            for choice in event.choices:
+                runs = [run["version"] for run in choice.weight_versions for _ in range(run["tokens"])]
+                pieces.append((len(choice.token_ids), runs))
+                begun.release()
+        found.append(pieces)
 
     def changes_while_streams_run(self, flush, *options):
         server = Server(self.model, *options)
         self.addCleanup(server.end)
         folders = [self.folder / f"{name}{flush}{len(options)}" for name in ("a", "b")]
         for seed, folder in enumerate(folders):
-            write_model(folder, seed=20 + seed, chat_template=TEMPLATE)
-        found, done = [], threading.Event()
-        streams = [threading.Thread(target=self.stream, args=(server, n, done, found)) for n in range(8)]
-        for stream in streams:
-            stream.start()
-        server.await_metric("tdock_serve_answers_open", 8)
+            write_model(folder, seed=20 + seed, chat_template=TEMPLATE, max_position_embeddings=self.positions)
+        found, streams = [], []
+        for number in range(8):
+            begun = threading.Semaphore(0)
+            streams.append(threading.Thread(target=self.stream, args=(server, number, begun, found)))
+            streams[-1].start()
+            self.assertTrue(begun.acquire(timeout=30))
         served = 0
         try:
-            for served in range(1, 7):
+            for served in range(1, 5):
                 folder = folders[served // 2 % 2]
                 if served % 2 == 0:
                     status, answer = Upload(server, folder, flush_cache=flush).send(1 << 16).end()
@@ -197,18 +200,20 @@ class UnderLoad(WithServer):
                     status, answer, _ = server.ask("POST", "/update_weights", body)
                 self.assertEqual((status, answer.get("weight_version")), (200, str(served)), answer)
         finally:
-            done.set()
+            server.ask("POST", "/abort_request", {"abort_all": True})
             for stream in streams:
                 stream.join(60)
-        changed = 0
-        for answer in found:
-            self.assertTrue(all(tokens == len(runs) for tokens, runs in answer), "no token without its version")
-            versions = [version for _, runs in answer for version in runs]
-            self.assertEqual(len(versions), 500)
+        self.assertEqual(len(found), 8)
+        for pieces in found:
+            self.assertTrue(all(tokens == len(runs) for tokens, runs in pieces), "no token without its version")
+            versions = [version for _, runs in pieces for version in runs]
             self.assertEqual(versions, sorted(versions), "in order")
-            changed += len(set(versions)) > 1
-        self.assertGreaterEqual(changed, 1, "or nothing has changed under them")
-        self.assertLessEqual({v for answer in found for _, runs in answer for v in runs}, set(range(served + 1)))
+            seen = set(versions)
+            self.assertLessEqual(seen, set(range(served + 1)))
+            if flush:  # one may be over before all is read again
+                self.assertGreater(len(seen), 1)
+            else:
+                self.assertLessEqual(set(range(served)), seen, "a step with each")
         fresh = Server(folders[served // 2 % 2])
         self.addCleanup(fresh.end)
 
