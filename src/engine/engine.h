@@ -172,7 +172,8 @@ class Engine {
   // The same, where only the adapters have changed: names and shapes as in Decoder::NamedAdapters(). InvalidArgument
   // names one that does not fit.
   absl::Status ServeAdapters(const model::NamedTensors& adapters, int64_t version);
-  // The same for weights that are shared with a trainer: calls `write`, which may change them, while no step reads.
+  // The same for weights that are shared with a trainer: calls `write`, which may change them, while no step reads. Not
+  // those of a decoder that is packed (Decoder::PackWeights()): its packed copies would stay as they are.
   void Update(const std::function<void()>& write, int64_t version);
 
   // Reads all weights once for each version.

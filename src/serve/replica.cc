@@ -41,15 +41,23 @@ void Replica::Abort(engine::RequestId id) {
 
 void Replica::BetweenSteps(const std::function<void()>& work) {
   bool done = false;
+  std::exception_ptr failure;
   const MutexLock lock(mu_);
   work_.push_back([&] {
-    work();
+    std::exception_ptr thrown;
+    try {
+      work();
+    } catch (const std::exception&) {  // is the caller's, and no end of the engine's thread
+      thrown = std::current_exception();
+    }
     const MutexLock ended(mu_);
+    failure = std::move(thrown);
     done = true;
     changed_.NotifyAll();
   });
   changed_.NotifyAll();
   while (!done) changed_.Wait(mu_);
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 void Replica::Run() {

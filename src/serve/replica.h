@@ -35,7 +35,7 @@ class Replica {
   // Does nothing if the request has ended.
   void Abort(engine::RequestId id);
 
-  // Calls `work` on the engine's thread between two steps, and returns when it has ended.
+  // Calls `work` on the engine's thread between two steps, and returns when it has ended. Throws what it throws.
   void BetweenSteps(const std::function<void()>& work) TDOCK_EXCLUDES(mu_);
 
   engine::Engine& engine() { return engine_; }

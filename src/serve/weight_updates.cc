@@ -37,7 +37,22 @@ http::Response Conflict(std::string why) {
   return ResponseOf({.status = 409, .message = std::move(why), .code = "conflict"});
 }
 
-http::Response BeingLoaded() { return Conflict("other weights are being loaded"); }
+// `patience` at the most.
+http::Response TryAgain(http::Response response, absl::Duration patience) {
+  const int64_t seconds = std::max<int64_t>(absl::ToInt64Seconds(absl::Ceil(patience, absl::Seconds(1))), 1);
+  response.headers.emplace_back("Retry-After", absl::StrCat(seconds));
+  return response;
+}
+
+http::Response BeingLoaded() {
+  return TryAgain(Conflict("weights are being changed, or read again for /flush_cache"), absl::Seconds(1));
+}
+
+http::Response StillReading() {
+  return TryAgain(
+      ResponseOf({.status = 503, .message = "a piece of the upload is still being read", .type = "server_error"}),
+      absl::Seconds(1));
+}
 
 // What is wrong, with the bytes that are there, from which the client goes on.
 http::Response NotThere(std::string why, uint64_t received) {
@@ -135,10 +150,13 @@ absl::Status WeightUpdates::Serve(Load load, int64_t version, bool flush_cache) 
     const auto next = std::make_shared<const model::Decoder>(std::move(decoder));
     const auto in_progress = flush_cache ? engine::InProgress::kReadAgain : engine::InProgress::kGoOn;
     std::vector<std::shared_ptr<const model::Decoder>> before(replicas_.size());
-    for (size_t i = 0; i < replicas_.size(); ++i) {
-      replicas_[i]->BetweenSteps([&] { before[i] = replicas_[i]->engine().Serve(next, version, in_progress); });
+    {
+      // Also if one of them fails: the others have tokens of this version by then, and no other weights may have it.
+      const absl::Cleanup counted = [&] { version_ = version; };
+      for (size_t i = 0; i < replicas_.size(); ++i) {
+        replicas_[i]->BetweenSteps([&] { before[i] = replicas_[i]->engine().Serve(next, version, in_progress); });
+      }
     }
-    version_ = version;
     before.clear();    // on this thread, which nobody waits for
     ::malloc_trim(0);  // else the system would not get all of it
     return absl::OkStatus();
@@ -151,13 +169,17 @@ http::Response WeightUpdates::Begin(const WeightsAsk& ask) {
   const MutexLock lock(mu_);
   if (updating_) return BeingLoaded();
   const int64_t version = ask.version.value_or(version_ + 1);
-  if (const absl::Status fits = CheckVersion(version); !fits.ok()) return ResponseOf(ProblemOf(fits));
-  const absl::Time now = clock_.Now();
-  if (upload_ && now - upload_->touched < kForgotten) {
-    return Conflict(absl::StrCat("another upload is in progress; it gives way when nothing of it has come for ",
-                                 absl::FormatDuration(kForgotten)));
+  if (const absl::Status fits = CheckVersion(version); !fits.ok()) {  // somebody else may have been quicker
+    return Conflict(std::string(fits.message()));
   }
-  if (upload_) spare_ = upload_->weights->Take();
+  const absl::Time now = clock_.Now();
+  if (upload_ && (upload_->reads_piece || now - upload_->touched < kForgotten)) {
+    return TryAgain(
+        Conflict(absl::StrCat("another upload is in progress; it gives way when nothing of it has come for ",
+                              absl::FormatDuration(kForgotten))),
+        kForgotten - (now - upload_->touched));
+  }
+  if (upload_) spare_ = upload_->weights->decoder();
   upload_.reset();
   if (!spare_) {
     absl::StatusOr<model::Decoder> made = model_.blank();
@@ -176,15 +198,7 @@ http::Response WeightUpdates::Begin(const WeightsAsk& ask) {
 }
 
 http::Response WeightUpdates::Continue(const UploadAsk& ask, absl::string_view bytes) {
-  if (ask.offset) {
-    http::Response response;
-    const absl::Status ran = RunBehindOthers([&] {
-      const MutexLock lock(mu_);
-      response = AddPiece(ask, bytes);
-      return absl::OkStatus();
-    });
-    return ran.ok() ? response : ResponseOf(ProblemOf(ran));
-  }
+  if (ask.offset) return AddPiece(ask, bytes);
   auto whole = TakeWhole(ask);
   if (auto* const response = std::get_if<http::Response>(&whole)) return *std::move(response);
   return End(std::get<Upload>(std::move(whole)));
@@ -199,26 +213,48 @@ http::Response WeightUpdates::Absent(const std::string& upload) const {
                      .code = "not_found"});
 }
 
+// The numbers of a piece are converted without the lock: others are told at once that they have to wait.
 http::Response WeightUpdates::AddPiece(const UploadAsk& ask, absl::string_view bytes) {
-  if (!upload_ || upload_->id != ask.upload) return Absent(ask.upload);
-  upload_->touched = clock_.Now();
-  if (bytes.size() > most_piece_bytes_) {
-    return ResponseOf(
-        {.message = absl::StrCat("the piece has ", bytes.size(), " bytes, and may have ", most_piece_bytes_),
-         .code = "invalid_value"});
+  WeightUpload* weights = nullptr;
+  {
+    const MutexLock lock(mu_);
+    if (!upload_ || upload_->id != ask.upload) return Absent(ask.upload);
+    if (upload_->reads_piece) return StillReading();
+    if (bytes.size() > most_piece_bytes_) {
+      return ResponseOf(
+          {.message = absl::StrCat("the piece has ", bytes.size(), " bytes, and may have ", most_piece_bytes_),
+           .code = "invalid_value"});
+    }
+    upload_->reads_piece = true;  // and so nobody else takes or drops it
+    weights = upload_->weights.get();
   }
-  WeightUpload& weights = *upload_->weights;
-  const absl::Status added = weights.Add(*ask.offset, bytes);
-  if (absl::IsFailedPrecondition(added)) return NotThere(std::string(added.message()), weights.received_bytes());
+  bool begun = false;
+  absl::Status added;
+  const absl::Status ran = RunBehindOthers([&] {
+    begun = true;
+    added = weights->Add(*ask.offset, bytes);
+    return absl::OkStatus();
+  });
+  const MutexLock lock(mu_);
+  upload_->reads_piece = false;
+  if (!ran.ok()) {
+    if (begun) {  // a part of the piece may be written: going on behind it would shift what follows
+      spare_ = weights->decoder();
+      upload_.reset();
+    }
+    return ResponseOf(ProblemOf(ran));
+  }
+  if (absl::IsFailedPrecondition(added)) return NotThere(std::string(added.message()), weights->received_bytes());
   if (!added.ok()) return ResponseOf(ProblemOf(added));
-  return {.body = Dump({{"received", weights.received_bytes()}})};
+  upload_->touched = clock_.Now();
+  return {.body = Dump({{"received", weights->received_bytes()}})};
 }
 
 std::variant<WeightUpdates::Upload, http::Response> WeightUpdates::TakeWhole(const UploadAsk& ask) {
   const MutexLock lock(mu_);
   if (ended_ && ended_->id == ask.upload) return http::Response{.body = ended_->answer};  // asked again
   if (!upload_ || upload_->id != ask.upload) return Absent(ask.upload);
-  upload_->touched = clock_.Now();
+  if (upload_->reads_piece) return StillReading();
   WeightUpload& weights = *upload_->weights;
   if (weights.received_bytes() < weights.total_bytes()) {
     return NotThere(absl::StrCat(weights.received_bytes(), " of ", weights.total_bytes(), " bytes are here"),
@@ -226,7 +262,7 @@ std::variant<WeightUpdates::Upload, http::Response> WeightUpdates::TakeWhole(con
   }
   if (weights.checksum() != *ask.checksum) {
     const std::string own = absl::StrCat(absl::Hex(weights.checksum(), absl::kZeroPad16));
-    spare_ = weights.Take();
+    spare_ = weights.decoder();
     upload_.reset();
     return ResponseOf({.message = absl::StrCat("the bytes that came have the checksum ", own,
                                                "; nothing is served of them, send them again"),
@@ -235,7 +271,7 @@ std::variant<WeightUpdates::Upload, http::Response> WeightUpdates::TakeWhole(con
   }
   if (upload_->version <= version_) {
     const int64_t served = version_;
-    spare_ = weights.Take();
+    spare_ = weights.decoder();
     const int64_t version = std::exchange(upload_, std::nullopt)->version;
     return Conflict(absl::StrCat("the upload was to be version ", version, ", and meanwhile ", served, " is served"));
   }
@@ -247,13 +283,14 @@ std::variant<WeightUpdates::Upload, http::Response> WeightUpdates::TakeWhole(con
 }
 
 http::Response WeightUpdates::End(Upload upload) {
-  const absl::Cleanup done = [&] { updating_ = false; };
-  const model::Decoder weights = upload.weights->Take();
+  const absl::Cleanup done = [&] { updating_ = false; };  // after the lock is gone: until then nothing else begins
+  const model::Decoder weights = upload.weights->decoder();
   const absl::Status served = Serve([&] { return weights; }, upload.version, upload.flush_cache);
   const MutexLock lock(mu_);
   ending_.clear();
-  if (!served.ok()) {
-    spare_ = weights;
+  if (!served.ok()) {  // such as for want of memory: the end can be asked for again
+    upload.touched = clock_.Now();
+    upload_ = std::move(upload);
     return ResponseOf(ProblemOf(served));
   }
   spare_ = std::exchange(served_, weights);

@@ -51,6 +51,7 @@ class WeightUpdates {
     bool flush_cache = true;
     absl::Time touched = absl::InfinitePast();
     std::unique_ptr<WeightUpload> weights = {};
+    bool reads_piece = false;  // without the lock, and alone
   };
   struct Ended {
     std::string id = {};
@@ -62,7 +63,7 @@ class WeightUpdates {
   http::Response Continue(const UploadAsk& ask, absl::string_view bytes) TDOCK_EXCLUDES(mu_);
   // Why a request of an upload that is not there is refused.
   http::Response Absent(const std::string& upload) const TDOCK_REQUIRES(mu_);
-  http::Response AddPiece(const UploadAsk& ask, absl::string_view bytes) TDOCK_REQUIRES(mu_);
+  http::Response AddPiece(const UploadAsk& ask, absl::string_view bytes) TDOCK_EXCLUDES(mu_);
   // An upload that is whole, to be served; or why it is not.
   std::variant<Upload, http::Response> TakeWhole(const UploadAsk& ask) TDOCK_EXCLUDES(mu_);
   http::Response End(Upload upload) TDOCK_EXCLUDES(mu_);

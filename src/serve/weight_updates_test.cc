@@ -1,5 +1,6 @@
 #include "serve/weight_updates.h"
 
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "core/base/testing/fake_clock.h"
 #include "core/tensor/checksum.h"
 #include "model/decoder/testing/models.h"
@@ -36,7 +39,9 @@ class WeightUpdatesTest : public testing::Test {
     model_.instance = "0123456789abcdef";
     model_.load = [this](const std::string& folder) -> absl::StatusOr<Decoder> {
       if (folder != "there") return absl::NotFoundError("no such folder");
-      return model::TinyDecoder(config_, 50, at::kCPU);
+      Decoder decoder = model::TinyDecoder(config_, 50, at::kCPU);
+      decoder.SetBatchInvariant(true);
+      return decoder;
     };
     model_.blank = [this]() -> absl::StatusOr<Decoder> {
       ++made_;
@@ -151,6 +156,62 @@ TEST_F(WeightUpdatesTest, WhatFailsServesNothing) {
   model_.blank = [] { return absl::ResourceExhaustedError("no memory"); };
   EXPECT_EQ(SendAndEnd(Begin(decoder), decoder).first, 200) << "in the memory that is there";
   EXPECT_EQ(Ask("", TensorsOf(decoder)).first, 503);
+}
+
+TEST_F(WeightUpdatesTest, AnUploadIsGoneOnceAPieceHasFailed) {
+  const Decoder decoder = model::TinyDecoder(config_, 3, at::kCPU);
+  model_.blank = [this]() -> absl::StatusOr<Decoder> {
+    const c10::InferenceMode mode;  // whoever writes to these weights outside of it gets an exception
+    return Decoder::Uninitialised(config_, at::kCPU);
+  };
+  const std::string first = absl::StrCat("upload=", Begin(decoder), "&offset=0");
+  const auto [status, why] = Ask(first, BytesOf(decoder));
+  EXPECT_EQ(status, 500) << why;
+  EXPECT_EQ(Ask(first, BytesOf(decoder)).first, 404) << "what follows would be written to another place";
+  EXPECT_EQ(updates_->version(), 0);
+}
+
+TEST_F(WeightUpdatesTest, AnswersInProgressAreReadAgainOnlyIfThatIsAskedFor) {
+  for (const bool flush : {false, true}) {
+    const int64_t version = updates_->version() + 1;
+    absl::Notification begun, ended;
+    int tokens = 0;
+    engine::Request request;
+    request.prompt.tokens = {1, 2, 3};
+    request.sampling.max_new_tokens = 40;
+    // The first replica has the new weights a moment before the second, which answers.
+    request.on_token = [&](int64_t, const engine::NewToken& token) {
+      if (++tokens == 2) begun.Notify();
+      if (tokens < 3 || token.version == version) return;
+      const absl::Time until = absl::Now() + absl::Seconds(30);
+      while (engines_[0]->weights().version < version && absl::Now() < until) absl::SleepFor(absl::Milliseconds(1));
+      absl::SleepFor(absl::Milliseconds(1));
+    };
+    const int64_t before = engines_[1]->stats().computed_tokens;
+    engine::Completion completion;
+    ASSERT_TRUE(replicas_[1]
+                    ->Add(std::move(request),
+                          [&](engine::Answer answer) {
+                            completion = std::move(answer.completion);
+                            ended.Notify();
+                          })
+                    .ok());
+    ASSERT_TRUE(begun.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    EXPECT_EQ(Ask("", Json{{"model_path", "there"}, {"flush_cache", flush}}.dump()).first, 200);
+    ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    ASSERT_EQ(completion.weights.size(), 2u);
+    EXPECT_EQ(completion.weights[1].version, version);
+    const int64_t read_again = flush ? 2 + completion.weights[0].tokens : 0;
+    EXPECT_EQ(engines_[1]->stats().computed_tokens - before, 3 + 39 + read_again) << flush;
+  }
+}
+
+TEST_F(WeightUpdatesTest, ReplicasServeOneDecoderThatIsPackedBefore) {
+  ASSERT_EQ(Ask("", R"({"model_path": "there"})").first, 200);
+  const auto other = std::make_shared<const Decoder>(model::TinyDecoder(config_, 51, at::kCPU));
+  const auto served = engines_[0]->Serve(other, 2);
+  EXPECT_TRUE(served->is_packed());
+  EXPECT_EQ(engines_[1]->Serve(other, 2), served);
 }
 
 }  // namespace

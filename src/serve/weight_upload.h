@@ -19,7 +19,7 @@
 namespace tdock::serve {
 
 // Little-endian numbers of all tensors, one tensor after another, in pieces of any size. Not thread-safe. Throws
-// c10::Error if libtorch does.
+// c10::Error if libtorch does; then it is of no more use.
 class WeightUpload {
  public:
   // The first few of the tensors that are not the decoder's weights, one for one, whatever their order and dtypes are.
@@ -36,8 +36,8 @@ class WeightUpload {
   // XXH3-64 of the bytes that are here.
   uint64_t checksum() const { return checksum_.Value(); }
 
-  // The decoder that was given. Nothing may be added any more.
-  model::Decoder Take() { return std::move(decoder_); }
+  // What was given; it shares the weights that are written.
+  const model::Decoder& decoder() const { return decoder_; }
 
  private:
   struct Target {

@@ -73,7 +73,7 @@ TEST(WeightUpload, TakesPiecesOfAnySizeInAnyOrderOfTensors) {
         ASSERT_EQ(upload.received_bytes(), at);
       }
       EXPECT_EQ(upload.checksum(), Checksum(std::as_bytes(std::span(sent.bytes))));
-      ExpectWeights(upload.Take(), sent.weights);
+      ExpectWeights(upload.decoder(), sent.weights);
     }
   }
 }
@@ -93,7 +93,7 @@ TEST(WeightUpload, RefusesGapsAndMoreThanThereIs) {
   EXPECT_TRUE(absl::IsOutOfRange(upload.Add(bytes.size(), "x")));
   EXPECT_TRUE(upload.Add(bytes.size(), "").ok());
   EXPECT_TRUE(upload.Add(0, bytes.substr(0, 7)).ok()) << "asked again";
-  ExpectWeights(upload.Take(), sent.weights);
+  ExpectWeights(upload.decoder(), sent.weights);
 }
 
 TEST(WeightUpload, NamesTheTensorsThatAreNotTheModels) {
