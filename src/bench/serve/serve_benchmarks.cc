@@ -29,11 +29,9 @@ StreamLoad LoadOf(const Settings& settings) {
 }
 
 std::vector<Detail> DetailsOf(const StreamFigures& figures) {
-  return {{"tokens_per_s", figures.tokens_per_s},
-          {"first_token_p50_ms", figures.first_p50},
-          {"first_token_p99_ms", figures.first_p99},
-          {"next_token_p50_ms", figures.next_p50},
-          {"next_token_p99_ms", figures.next_p99}};
+  return {{"tokens_per_s", figures.tokens_per_s},    {"first_token_p50_ms", figures.first_p50},
+          {"first_token_p99_ms", figures.first_p99}, {"next_token_p50_ms", figures.next_p50},
+          {"next_token_p99_ms", figures.next_p99},   {"events_per_token", figures.events}};
 }
 
 // Streams of a server, in each run with other prompts: nothing of a run is of use to the next.
@@ -80,7 +78,12 @@ class EngineAlone {
         engine_(folder_.decoder, {.end_tokens = folder_.end_tokens,
                                   .max_rows = 256,
                                   .workers = workers_.get(),
-                                  .tokenizer = folder_.tokenizer.get()}) {}
+                                  .tokenizer = folder_.tokenizer.get()}) {
+    // As the server does it: packed once, and what the cache has taken stays.
+    model::Decoder packed = folder_.decoder;
+    if (packed.batch_invariant()) packed.PackWeights();
+    engine_.Serve(std::make_shared<const model::Decoder>(std::move(packed)), 0);
+  }
 
   // The prompts differ from those of the streams; their lengths do not.
   absl::StatusOr<Figure> TokensPerSecond(Clock& clock, const StreamLoad& load) {
@@ -128,9 +131,13 @@ absl::StatusOr<Prepared> PrepareUpdate(const Settings& settings, at::ScalarType 
   load.new_tokens = settings.quick ? 64 : 256;
   TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<StreamRuns> runs, RunsOf(settings, dtype, std::move(load)));
   const Json update = {{"model_path", runs->served().folder()}, {"flush_cache", false}};
-  return Prepared{.run = [runs, update]() -> absl::StatusOr<Figure> {
+  return Prepared{.run = [runs, update, quick = settings.quick]() -> absl::StatusOr<Figure> {
     TDOCK_ASSIGN_OR_RETURN(const StreamFigures figures, runs->Run(update));
     if (figures.step <= 0) return absl::InternalError("the weights were exchanged before the streams had begun");
+    if (!quick && figures.left < 0) {
+      return absl::InternalError(absl::StrCat("a stream ended ", -figures.left,
+                                              " ms before the weights were exchanged: the machine has too much to do"));
+    }
     return Figure(figures.longest_after / figures.step, {{"longest_before", figures.longest_before / figures.step},
                                                          {"step_ms", figures.step},
                                                          {"update_ms", figures.update}});

@@ -59,7 +59,8 @@ class Connection {
     return absl::OkStatus();
   }
 
-  // What has arrived.
+  // What has arrived. An event with text or tokens counts as one token, and the last, which says why the answer ended,
+  // as none.
   absl::Status Read() {
     std::array<char, 16 << 10> buffer;
     const ssize_t size = ::recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
@@ -122,14 +123,17 @@ class Streams {
     StreamFigures figures;
     Time end;
     std::vector<double> first, next;
+    double events = 0;
     for (const auto& stream : streams_) {
       const std::vector<Time>& tokens = stream->tokens();
       first.push_back(Milliseconds(tokens.front() - stream->sent()));
       for (size_t i = 1; i < tokens.size(); ++i) next.push_back(Milliseconds(tokens[i] - tokens[i - 1]));
       end = std::max(end, stream->last());
+      events += static_cast<double>(tokens.size());
     }
     figures.tokens_per_s = 1000 * static_cast<double>(load_.streams) * static_cast<double>(load_.new_tokens) /
                            Milliseconds(end - streams_.front()->sent());
+    figures.events = events / static_cast<double>(load_.streams) / static_cast<double>(load_.new_tokens);
     figures.first_p50 = Quantile(first, 0.5);
     figures.first_p99 = Quantile(first, 0.99);
     figures.next_p50 = Quantile(next, 0.5);
@@ -227,6 +231,9 @@ class Streams {
     figures.step = Quantile(before, 0.5);
     figures.longest_before = *std::max_element(before.begin(), before.end());
     figures.update = Milliseconds(update_.front()->last() - posted);
+    Time first_end = Time::max();
+    for (const auto& stream : streams_) first_end = std::min(first_end, stream->last());
+    figures.left = Milliseconds(first_end - update_.front()->last());
   }
 
   const StreamLoad& load_;
@@ -240,7 +247,7 @@ class Streams {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StreamLoad, port, streams, prompt, new_tokens, vocabulary, seed, path,
                                                 fields, update_path, update, update_after)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StreamFigures, tokens_per_s, first_p50, first_p99, next_p50, next_p99, step,
-                                   longest_before, longest_after, update)
+                                   longest_before, longest_after, update, left, events)
 
 absl::StatusOr<StreamFigures> RunStreams(const StreamLoad& load) {
   Streams streams(load);

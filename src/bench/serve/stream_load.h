@@ -32,6 +32,8 @@ struct StreamFigures {
   // With an update. Of gaps between two tokens of a stream when all streams have begun: the median and the longest
   // until it was posted, and the longest from then on; and the time until the server said that it is done.
   double step = 0, longest_before = 0, longest_after = 0, update = 0;
+  double left = 0;    // from then until the first stream ended
+  double events = 0;  // with tokens, for each token; 1 unless a server puts several into one
 };
 
 // One thread reads all streams. Internal where a stream has another length or the server refuses; DeadlineExceeded
