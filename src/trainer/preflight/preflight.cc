@@ -110,15 +110,19 @@ absl::StatusOr<std::optional<EnvironmentTrial>> TryEnvironment(const Recipe& rec
 // Asks each server what it is and for a token; nothing where there are none.
 absl::StatusOr<std::optional<ServersTrial>> TryServers(const Recipe& recipe, const RunConfig& config,
                                                        const RunInputs& inputs, Clock& clock,
-                                                       const std::atomic<bool>* stop) {
+                                                       const std::atomic<bool>* stop,
+                                                       std::vector<std::string>& warnings) {
   if (!config.servers.used()) return std::nullopt;
   const absl::Time begun = clock.Now();
   const ServerEngineOptions options = ServerOptions(config.servers, config.trainer.run_dir, config.model.path,
                                                     inputs.end_tokens, inputs.decoder->used_tokens());
   const int64_t longest = std::min(recipe.longest_tokens(), inputs.decoder->config().context_length());
-  TDOCK_RETURN_IF_ERROR(CheckServers(options, longest, [stop] {
-    return stop != nullptr && *stop ? absl::CancelledError("interrupted") : absl::OkStatus();
-  }));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> absent, CheckServers(options, longest, [stop] {
+                           return stop != nullptr && *stop ? absl::CancelledError("interrupted") : absl::OkStatus();
+                         }));
+  for (const std::string& trouble : absent) {
+    warnings.push_back(absl::StrCat("a server cannot be used now, and others answer until it can: ", trouble));
+  }
   return ServersTrial{.seconds = absl::ToDoubleSeconds(clock.Now() - begun),
                       .where = config.servers.file.empty() ? "rollout.servers" : config.servers.file};
 }
@@ -157,7 +161,8 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     WarnOfIdleRanks(report.memory.shares, report.warnings);
     TDOCK_ASSIGN_OR_RETURN(report.reward, TryReward(recipe, config, inputs, report.data, clock));
     TDOCK_ASSIGN_OR_RETURN(report.environment, TryEnvironment(recipe, config, inputs, report.data, clock));
-    TDOCK_ASSIGN_OR_RETURN(report.servers, TryServers(recipe, config, inputs, clock, options.reading.stop));
+    TDOCK_ASSIGN_OR_RETURN(report.servers,
+                           TryServers(recipe, config, inputs, clock, options.reading.stop, report.warnings));
     if (options.probed_prompts > 0) {
       TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
                                                  clock, options.reading.progress));

@@ -129,8 +129,7 @@ std::string TrialText(const EnvironmentTrial& trial) {
 }
 
 std::string ServersText(const ServersTrial& trial) {
-  return absl::StrFormat("the servers that are listed (%s) answer; asking them took %.1f s\n", trial.where,
-                         trial.seconds);
+  return absl::StrFormat("servers that are listed (%s) answer; asking them took %.1f s\n", trial.where, trial.seconds);
 }
 
 std::string ProbeText(const ProbeFigures& probe) {

@@ -29,7 +29,8 @@ Trouble TroubleOf(const absl::Status& status) {
 }
 
 Trouble TroubleOf(int code) {
-  if (reward::IsOverload(code)) return Trouble::kOverload;
+  // 408: the request came too slowly, of which the server or the network had too much to do.
+  if (reward::IsOverload(code) || code == 408) return Trouble::kOverload;
   return code >= 300 && code < 500 ? Trouble::kRefused : Trouble::kFailed;
 }
 

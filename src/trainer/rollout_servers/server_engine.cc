@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/mutex.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
@@ -71,6 +73,7 @@ class ServerEngine final : public AnswerEngine {
     engine::Completion so_far = {};
     int64_t most_tokens = 0;  // with what there is so far
     int64_t tries = 0, losses = 0;
+    bool was_refused = false;  // as it is, by one server
     absl::Time waits_since = absl::InfinitePast();
     absl::Time refused_since = absl::InfiniteFuture();  // by servers with too much to do
     const ServerPool::Server* last = nullptr;           // compared, and never dereferenced
@@ -291,8 +294,8 @@ class ServerEngine final : public AnswerEngine {
         continue;
       }
       one = waiting_.erase(one);
-      ++in_progress_;
       tasks_.Run([this, part, lease = *std::move(lease)] { Ask(*part, part, lease); });
+      ++in_progress_;  // before the task can take the lock
     }
   }
 
@@ -302,7 +305,13 @@ class ServerEngine final : public AnswerEngine {
           if (!*asked.unwanted && !*lease.cut) return absl::OkStatus();
           return absl::CancelledError("it is no longer wanted");
         }};
-    ServerClient::Completed completed = lease.client.Complete(asked.wire, lease.card, options_.vocab_size, patience);
+    ServerClient::Completed completed;
+    try {
+      completed = lease.client.Complete(asked.wire, lease.card, options_.vocab_size, patience);
+    } catch (const std::exception& error) {  // memory is exhausted
+      completed.sent = {.status = absl::ResourceExhaustedError(absl::StrCat(lease.client.shown(), ": ", error.what())),
+                        .trouble = Trouble::kFailed};
+    }
     const absl::Status stamped = completed.sent.status.ok() ? pool_.Stamp(lease, completed.reply) : absl::OkStatus();
     pool_.Release(lease, completed.sent);
     {
@@ -319,7 +328,7 @@ class ServerEngine final : public AnswerEngine {
             const absl::Status& stamped) TDOCK_REQUIRES(mu_) {
     if (part->has_ended || is_ending_) return;
     const Sent& sent = completed.sent;
-    part->last = lease.server.get();
+    if (sent.trouble != Trouble::kOverload) part->last = lease.server.get();
     if (!stamped.ok()) {
       ++wrong_versions_;
       ++part->tries;
@@ -329,7 +338,12 @@ class ServerEngine final : public AnswerEngine {
       case Trouble::kNone:
         return TakeAnswers(*part, completed.reply);
       case Trouble::kRefused:
-        return Fail(*part, sent.status);
+        // One server may know less than the others. What two do not take, none will.
+        if (sent.code == 400 && (std::exchange(part->was_refused, true) || pool_.ready() < 2)) {
+          return Fail(*part, sent.status);
+        }
+        ++part->losses;
+        break;
       case Trouble::kStopped:  // because the server is gone
       case Trouble::kConnection:
         ++part->losses;
@@ -518,6 +532,9 @@ absl::Status CheckServer(const ServerClient& server, const ServerEngineOptions& 
   return server.Complete(asked, card, options.vocab_size, patience).sent.status;
 }
 
+// What a server that is away or too busy is told by.
+bool MayPass(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AnswerEngine>> MakeServerEngine(const ServerEngineOptions& options) {
@@ -532,8 +549,8 @@ absl::StatusOr<std::unique_ptr<AnswerEngine>> MakeServerEngine(const ServerEngin
   return std::make_unique<ServerEngine>(std::move(list), options, env, ClockOf(options));
 }
 
-absl::Status CheckServers(const ServerEngineOptions& options, int64_t longest,
-                          const std::function<absl::Status()>& check_stop) {
+absl::StatusOr<std::vector<std::string>> CheckServers(const ServerEngineOptions& options, int64_t longest,
+                                                      const std::function<absl::Status()>& check_stop) {
   TDOCK_ASSIGN_OR_RETURN(const ServerList list, ListOf(options, EnvOf(options)));
   Clock& clock = ClockOf(options);
   const std::vector<ServerClient>& servers = list.servers();
@@ -558,15 +575,18 @@ absl::Status CheckServers(const ServerEngineOptions& options, int64_t longest,
     pause.SleepUntil(clock.Now() + absl::Milliseconds(20), "servers").IgnoreError();
   }
   TDOCK_RETURN_IF_ERROR(stop);
-  std::string troubles;
+  std::vector<std::string> troubles;
   absl::StatusCode code = absl::StatusCode::kOk;
   for (const absl::Status& status : found) {
     if (status.ok()) continue;
-    absl::StrAppend(&troubles, "\n  ", status.message());
-    if (code == absl::StatusCode::kOk || code == absl::StatusCode::kUnavailable) code = status.code();
+    troubles.emplace_back(status.message());
+    const bool is_worse = code == absl::StatusCode::kOk || MayPass(absl::Status(code, ""));
+    if (is_worse) code = status.code();
   }
-  if (troubles.empty()) return absl::OkStatus();
-  return {code, absl::StrCat("servers of rollout.servers cannot be used:", troubles)};
+  const bool is_one = std::any_of(found.begin(), found.end(), [](const absl::Status& status) { return status.ok(); });
+  if (troubles.empty() || (is_one && MayPass(absl::Status(code, "")))) return troubles;
+  return absl::Status(code,
+                      absl::StrCat("servers of rollout.servers cannot be used:\n  ", absl::StrJoin(troubles, "\n  ")));
 }
 
 }  // namespace tdock::trainer

@@ -75,9 +75,10 @@ struct ServerEngineOptions {
 absl::StatusOr<std::unique_ptr<AnswerEngine>> MakeServerEngine(const ServerEngineOptions& options);
 
 // Asks each server that is listed for its card and an answer of one token: InvalidArgument, FailedPrecondition or
-// Unavailable with the troubles of all of them, such as a context of fewer than `longest` tokens. With a file only, OK
-// if there are none.
-absl::Status CheckServers(const ServerEngineOptions& options, int64_t longest,
-                          const std::function<absl::Status()>& check_stop);
+// Unavailable with the troubles of all of them, such as a context of fewer than `longest` tokens. Where one can be
+// used, and others are only away or too busy, it returns their troubles: a run may go on without them. With a file
+// only, OK if there are none.
+absl::StatusOr<std::vector<std::string>> CheckServers(const ServerEngineOptions& options, int64_t longest,
+                                                      const std::function<absl::Status()>& check_stop);
 
 }  // namespace tdock::trainer

@@ -83,7 +83,7 @@ TEST_F(ServerEngineTest, SendsTheKeyAndNeverSaysIt) {
   ASSERT_EQ(setenv("TDOCK_TEST_SERVER_KEY", "a-secret", 1), 0);
   EXPECT_NE(Make(options), nullptr);
   ASSERT_EQ(setenv("TDOCK_TEST_SERVER_KEY", "b-secret", 1), 0);
-  const absl::Status refused = CheckServers(options, 10, kNoStop);
+  const absl::Status refused = CheckServers(options, 10, kNoStop).status();
   EXPECT_THAT(refused, Fails(absl::StatusCode::kFailedPrecondition, {server.url(), "401"}));
   EXPECT_THAT(std::string(refused.message()), testing::Not(HasSubstr("b-secret")));
   unsetenv("TDOCK_TEST_SERVER_KEY");
@@ -222,10 +222,23 @@ TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
   FakeServer fits(other_), foreign(other_, {.is_tdock = false}), lacks(other_);
   lacks.Change([](json& reply) { reply["choices"][0].erase("token_ids"); });
   EXPECT_TRUE(CheckServers(Options({fits.url()}), 48, kNoStop).ok());
-  EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop), Fails(wrong, {"context has 48 tokens", "up to 49"}));
-  const absl::Status all = CheckServers(Options({fits.url(), foreign.url(), lacks.url()}), 48, kNoStop);
+  EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop).status(),
+              Fails(wrong, {"context has 48 tokens", "up to 49"}));
+  const absl::Status all = CheckServers(Options({fits.url(), foreign.url(), lacks.url()}), 48, kNoStop).status();
   EXPECT_THAT(all, Fails(wrong, {foreign.url(), "rollout.server_weights", lacks.url(), "no \"token_ids\""}));
   EXPECT_THAT(std::string(all.message()), testing::Not(HasSubstr(fits.url() + ":")));
+
+  // One that is away is no reason to wait.
+  int port = 0;
+  {
+    const FakeServer gone(other_);
+    port = gone.port();
+  }
+  const std::string away = absl::StrCat("http://127.0.0.1:", port);
+  const auto some = CheckServers(Options({fits.url(), away}), 48, kNoStop);
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_THAT(*some, testing::ElementsAre(HasSubstr(away)));
+  EXPECT_THAT(CheckServers(Options({away}), 48, kNoStop).status(), Fails(absl::StatusCode::kUnavailable, {away}));
 }
 
 }  // namespace

@@ -110,6 +110,86 @@ TEST_F(ServerEngineTest, WhatAServerRefusesIsAnErrorWithItsWords) {
   EXPECT_EQ(server.asked(), 1);
 }
 
+TEST_F(ServerEngineTest, OneServerThatFailsIsLeftToOthersHoweverBusyTheyAre) {
+  for (const int code : {400, 404, 500}) {
+    FakeServer busy(other_), broken(other_, {.instance = "b"});
+    std::atomic<int> failed = 0;
+    broken.Set([&](const http::Request& request) -> std::optional<http::Response> {
+      if (request.path != "/v1/completions") return std::nullopt;
+      ++failed;
+      return http::Response{.status = code, .body = "no"};
+    });
+    auto options = Options({busy.url(), broken.url()});
+    options.connections = 1;
+    const auto engine = Make(options);
+    ASSERT_NE(engine, nullptr);
+    busy.Hold();
+    for (engine::Request& request : Some()) ASSERT_TRUE(engine->Add(std::move(request)).ok());
+    Answers answers;
+    ASSERT_TRUE(Await([&] {
+      const auto ended = engine->Step();
+      for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+      return failed >= 2;
+    }));
+    busy.Release();
+    Finish(*engine, answers);
+    ExpectSame(answers, Expected(Some()));
+  }
+}
+
+TEST_F(ServerEngineTest, WhatAGatewayRefusesForAMomentIsAskedAgain) {
+  FakeServer server(other_);
+  const auto engine = Make(Options({server.url()}));
+  ASSERT_NE(engine, nullptr);
+  std::atomic<int> refusals = 2;
+  server.Set([&](const http::Request& request) -> std::optional<http::Response> {
+    if (request.path != "/v1/completions" || refusals-- <= 0) return std::nullopt;
+    return http::Response{.status = 404, .body = "no such route"};
+  });
+  ExpectSame(AnswersOf(*engine, {Ask(7)}), Expected({Ask(7)}));
+  // For good, it is the last word.
+  auto impatient = Options({server.url()});
+  impatient.timeout = absl::Seconds(1);
+  const auto other = Make(impatient);
+  ASSERT_NE(other, nullptr);
+  refusals = 1000;
+  ASSERT_TRUE(other->Add(Ask(7)).ok());
+  absl::Status status;
+  EXPECT_TRUE(Await([&] {
+    status = other->Step().status();
+    return !status.ok();
+  }));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kFailedPrecondition, {server.url(), "404", "no such route"}));
+}
+
+TEST_F(ServerEngineTest, AnAnswerOfNewWeightsMayComeBeforeAllServersHaveThem) {
+  FakeServer quick(other_), slow(other_, {.instance = "b"});
+  const auto engine = Make(Options({quick.url(), slow.url()}));
+  ASSERT_NE(engine, nullptr);
+  std::atomic<bool> may_end = false;
+  slow.Set([&](const http::Request& request) -> std::optional<http::Response> {
+    if (request.query.find("checksum=") != std::string::npos) {
+      EXPECT_TRUE(Await([&] { return may_end.load(); }));
+    }
+    return std::nullopt;
+  });
+  quick.Hold();
+  ASSERT_TRUE(engine->Add(Ask(7)).ok());
+  ASSERT_TRUE(Await([&] { return quick.asked() == 1; }));
+  const absl::Time until = absl::Now() + absl::Seconds(10);
+  const auto watch = [&] {
+    if (quick.updates() == 2) quick.Release();
+    const bool is_late = absl::Now() >= until;
+    if (engine->open() == 0 || is_late) may_end = true;
+    return is_late ? absl::CancelledError("the answer was not taken") : absl::OkStatus();
+  };
+  EXPECT_EQ(engine->Serve(Policy(), 8, /*in_flight=*/true, watch), absl::OkStatus());
+  Answers answers;
+  Finish(*engine, answers);
+  ExpectSame(answers, Expected({Ask(7)}, 8));
+  EXPECT_THAT(ReportOf(*engine), Contains(Pair("rollout/server_wrong_version", 0)));
+}
+
 TEST_F(ServerEngineTest, AServerWithTooMuchToDoIsAskedLater) {
   FakeServer server(other_);
   auto options = Options({server.url()});

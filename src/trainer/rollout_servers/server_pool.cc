@@ -17,7 +17,12 @@ constexpr absl::Duration kProbeWithin = absl::Seconds(10);
 constexpr absl::Duration kBetweenLooksAtBusy = absl::Seconds(10);
 constexpr absl::Duration kAfterMissedLook = absl::Seconds(1);
 constexpr int kMissedLooks = 3;  // in a row make a server with requests count as gone
-constexpr int kRefusals = 3;     // in a row are the server's last word
+// After requests that fail or are refused, where the connection and the card are right.
+constexpr BackoffPolicy kBetweenFailures = {
+    .initial = absl::Milliseconds(200), .max = absl::Seconds(30), .multiplier = 2, .jitter = 0.5};
+constexpr int kFailuresInARow = 3;  // take a server out for as long as the next pause would be
+// How long something between us and the server, such as a gateway while it is started again, may refuse in its place.
+constexpr absl::Duration kRefusedFor = absl::Seconds(20);
 constexpr absl::Duration kUsualPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
 // How long those that have told their cards wait for the others, so that weights are made once for all.
@@ -27,6 +32,11 @@ Flag NewFlag() { return std::make_shared<std::atomic<bool>>(false); }
 
 absl::Duration PauseOf(const Sent& sent) {
   return std::clamp(sent.wait.value_or(kUsualPause), absl::Milliseconds(50), kLongestPause);
+}
+
+// Whether repeating a request later may help, though the server refuses it: it may not be the server that does.
+bool MayBeTransient(const Sent& sent) {
+  return sent.code >= 300 && sent.code < 500 && sent.code != 400 && sent.code != 413 && sent.code != 422;
 }
 
 std::function<absl::Status()> StopOf(std::vector<Flag> flags) {
@@ -42,7 +52,10 @@ std::function<absl::Status()> StopOf(std::vector<Flag> flags) {
 
 struct ServerPool::Server {
   Server(ServerClient its_client, uint64_t seed)
-      : client(std::move(its_client)), between_probes(kBetweenProbes, seed), between_sends(kBetweenSends, seed) {}
+      : client(std::move(its_client)),
+        between_probes(kBetweenProbes, seed),
+        between_sends(kBetweenSends, seed),
+        between_failures(kBetweenFailures, seed) {}
 
   const ServerClient client;
   State state = State::kDown;
@@ -60,8 +73,9 @@ struct ServerPool::Server {
   absl::Time send_at = absl::InfinitePast();
   absl::Time paused_until = absl::InfinitePast();
   int missed_looks = 0;
-  int refusals = 0;  // of cards or weights
-  Backoff between_probes, between_sends;
+  int failures = 0;                                   // of requests, in a row
+  absl::Time refused_since = absl::InfiniteFuture();  // in a row, of whatever kind
+  Backoff between_probes, between_sends, between_failures;
   Flag cut = NewFlag();
 
   void ForgetWeights() {
@@ -131,8 +145,8 @@ void ServerPool::Tend(bool sends) {
   });
   bool is_usable = sending_;
   for (const auto& server : servers_) {
-    if (!server->listed) continue;
-    is_usable |= server->state == State::kReady;
+    if (!server->listed && server->requests == 0) continue;
+    is_usable |= server->listed && server->state == State::kReady;
     const bool is_due = server->state == State::kDown || server->card_is_old || server->requests > 0;
     if (is_due && !server->probing && !server->sending && now >= server->probe_at) Probe(server);
   }
@@ -183,7 +197,7 @@ void ServerPool::TakeCard(Server& server, const ServerCard& card, absl::Time now
   if (!version_) return;
   if (options_.weights == ServerWeights::kNone) server.weights = version_;
   server.state = server.weights == version_ ? State::kReady : State::kBehind;
-  if (server.state == State::kReady) server.awaited = false, server.refusals = 0;
+  if (server.state == State::kReady) server.awaited = false;
 }
 
 void ServerPool::GoDown(Server& server, const Sent& sent, absl::Time probe_at) {
@@ -193,7 +207,9 @@ void ServerPool::GoDown(Server& server, const Sent& sent, absl::Time probe_at) {
   server.awaited = false;
   server.card_is_old = true;
   server.missed_looks = 0;
-  server.refusals = sent.trouble == Trouble::kRefused ? server.refusals + 1 : 0;
+  server.refused_since = sent.trouble != Trouble::kRefused ? absl::InfiniteFuture()
+                         : MayBeTransient(sent)            ? std::min(server.refused_since, clock_.Now())
+                                                           : absl::InfinitePast();
   server.probe_at = probe_at;
 }
 
@@ -214,6 +230,7 @@ void ServerPool::StartSending(absl::Time now) {
     if (server->card->is_tdock) {  // which numbers them itself
       version = server->card->weight_version.value_or(0) + 1;
       if (!server->versions.empty()) version = std::max(version, server->versions.rbegin()->first + 1);
+      server->versions[version] = *version_;  // answers in progress may have tokens of it before the server says so
     }
     server->sending = true;
     servers.push_back(server);
@@ -221,6 +238,7 @@ void ServerPool::StartSending(absl::Time now) {
   }
   if (servers.empty()) return;
   sending_ = true;
+  stop_sending_ = NewFlag();
   tasks_.Run([this, servers = std::move(servers), recipients = std::move(recipients)] {
     SendTo(servers, recipients);
     on_change_();
@@ -284,11 +302,14 @@ void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const 
     server.weights = version_;
     server.state = State::kReady;
     server.has_failed = false;
-    server.refusals = 0;
+    server.refused_since = absl::InfiniteFuture();
     server.between_sends.Reset();
     return;
   }
-  if (sent.trouble == Trouble::kStopped) return;
+  if (sent.trouble == Trouble::kStopped) {
+    server.send_at = now + server.between_sends.Next();
+    return;
+  }
   // Somebody else's upload, or too much to do: it is there, and takes them later.
   if (sent.code == 409 || sent.trouble == Trouble::kOverload) {
     server.trouble = sent;
@@ -330,15 +351,17 @@ int64_t ServerPool::ready() const {
 
 absl::Status ServerPool::Usable() const {
   MutexLock lock(mu_);
-  const bool none_can_be =
-      !servers_.empty() && list_.trouble().ok() &&
-      std::all_of(servers_.begin(), servers_.end(), [](const auto& server) {
-        return server->state == State::kDown && server->has_failed && server->trouble.trouble == Trouble::kRefused;
-      });
+  const absl::Time now = clock_.Now();
+  const bool none_can_be = !servers_.empty() && list_.trouble().ok() &&
+                           std::all_of(servers_.begin(), servers_.end(), [&](const auto& server) {
+                             return server->state == State::kDown && server->has_failed &&
+                                    server->trouble.trouble == Trouble::kRefused &&
+                                    now - server->refused_since >= std::min(kRefusedFor, options_.timeout);
+                           });
   if (none_can_be) {
     return absl::FailedPreconditionError(absl::StrCat("no server of rollout.servers can be used:", TroublesLocked()));
   }
-  const absl::Duration unused = clock_.Now() - usable_at_;
+  const absl::Duration unused = now - usable_at_;
   if (sending_ || unused < options_.timeout) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("for ", absl::FormatDuration(options_.timeout),
                                              " (rollout.server_timeout) no server could be used:", TroublesLocked()));
@@ -373,14 +396,20 @@ std::optional<ServerPool::Lease> ServerPool::Take(const WireRequest& request, co
   MutexLock lock(mu_);
   const absl::Time now = clock_.Now();
   const int64_t longest = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-  std::shared_ptr<Server> best;
+  std::shared_ptr<Server> best, last;
+  bool is_another = false;
   for (const auto& server : servers_) {
-    if (!server->listed || server->state != State::kReady || now < server->paused_until) continue;
-    if (server->requests >= options_.connections) continue;
+    if (!server->listed || server->state != State::kReady) continue;
     if (server->card->max_model_len > 0 && server->card->max_model_len < longest) continue;
-    const auto rank = [&](const Server& one) { return std::make_pair(&one == avoided, one.answers); };
-    if (best == nullptr || rank(*server) < rank(*best)) best = server;
+    is_another |= server.get() != avoided;
+    if (server->requests >= options_.connections || now < server->paused_until) continue;
+    if (server.get() == avoided) {
+      last = server;
+    } else if (best == nullptr || server->answers < best->answers) {
+      best = server;
+    }
   }
+  if (best == nullptr && !is_another) best = last;
   if (best == nullptr) return std::nullopt;
   best->requests += 1;
   best->answers += request.samples;
@@ -400,6 +429,17 @@ void ServerPool::Release(const Lease& lease, const Sent& sent) {
   server.answers -= lease.answers;
   if (sent.trouble == Trouble::kOverload) server.paused_until = now + PauseOf(sent);
   if (sent.trouble == Trouble::kConnection && server.state == State::kReady) GoDown(server, sent, now);
+  if (sent.trouble == Trouble::kNone) {
+    server.failures = 0;
+    server.refused_since = absl::InfiniteFuture();
+    server.between_failures.Reset();
+  }
+  // What is wrong with the request may be so at all servers, and no reason to leave this one out.
+  const bool is_of_server = sent.trouble == Trouble::kFailed || (sent.trouble == Trouble::kRefused && sent.code != 400);
+  if (!is_of_server || now < server.paused_until) return;  // others that failed together with it count once
+  server.paused_until = now + server.between_failures.Next();
+  const bool is_out = sent.trouble == Trouble::kRefused || ++server.failures >= kFailuresInARow;
+  if (is_out && server.state == State::kReady) GoDown(server, sent, server.paused_until);
 }
 
 absl::Status ServerPool::Stamp(const Lease& lease, WireReply& reply) {

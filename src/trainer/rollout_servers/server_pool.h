@@ -67,7 +67,8 @@ class ServerPool {
   // The trouble of each server.
   std::string Troubles() const TDOCK_EXCLUDES(mu_);
 
-  // The ready server with the fewest answers, if one has room for the request; not `avoided` where there is another.
+  // The ready server with the fewest answers, if one has room for the request; not `avoided` where another is ready,
+  // even if that has no room now.
   std::optional<Lease> Take(const WireRequest& request, const Server* avoided) TDOCK_EXCLUDES(mu_);
   // What became of the request.
   void Release(const Lease& lease, const Sent& sent) TDOCK_EXCLUDES(mu_);

@@ -1,5 +1,6 @@
 #include "trainer/rollout_servers/tasks.h"
 
+#include <system_error>
 #include <utility>
 
 namespace tdock::trainer {
@@ -16,16 +17,29 @@ Tasks::~Tasks() {
   for (std::thread& thread : threads) thread.join();
 }
 
-void Tasks::Run(std::function<void()> task) {
+bool Tasks::TryRun(std::function<void()>& task) {
   {
     MutexLock lock(mu_);
-    tasks_.push_back(std::move(task));
-    if (idle_ < tasks_.size()) {
+    if (idle_ <= tasks_.size()) {
+      try {
+        threads_.emplace_back([this] { Work(); });
+      } catch (const std::system_error&) {  // a process may have only so many
+        return false;
+      }
       ++idle_;
-      threads_.emplace_back([this] { Work(); });
     }
+    tasks_.push_back(std::move(task));
   }
   posted_.NotifyOne();
+  return true;
+}
+
+void Tasks::Run(std::function<void()> task) {
+  if (TryRun(task)) return;
+  MutexLock lock(mu_);
+  if (threads_.empty())
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again), "no thread");
+  tasks_.push_back(std::move(task));  // for the next that has nothing to do
 }
 
 void Tasks::ForEach(size_t count, const std::function<void(size_t)>& call) {
@@ -39,11 +53,12 @@ void Tasks::ForEach(size_t count, const std::function<void(size_t)>& call) {
     rest.count = count;
   }
   for (size_t i = 0; i < count; ++i) {
-    Run([&rest, &call, i] {
+    std::function<void()> task = [&rest, &call, i] {
       call(i);
       MutexLock lock(rest.mu);
       if (--rest.count == 0) rest.none.NotifyAll();
-    });
+    };
+    if (!TryRun(task)) task();
   }
   MutexLock lock(rest.mu);
   while (rest.count > 0) rest.none.Wait(rest.mu);

@@ -20,12 +20,15 @@ class Tasks {
   Tasks(const Tasks&) = delete;
   Tasks& operator=(const Tasks&) = delete;
 
-  // Begins at once; a task may start others, and wait for them.
+  // Begins at once; a task may start others, and wait for them. Where the system gives no more threads, it begins when
+  // another has ended. Throws std::system_error if there is not one thread.
   void Run(std::function<void()> task) TDOCK_EXCLUDES(mu_);
   // Calls `call` with each number below `count` at the same time, and returns when all have returned.
   void ForEach(size_t count, const std::function<void(size_t)>& call) TDOCK_EXCLUDES(mu_);
 
  private:
+  // Takes the task, unless no thread can be had for it.
+  bool TryRun(std::function<void()>& task) TDOCK_EXCLUDES(mu_);
   void Work() TDOCK_EXCLUDES(mu_);
 
   Mutex mu_;

@@ -66,8 +66,8 @@ class Upload {
       Delivery& delivery = result_.deliveries[i];
       const Json body = {
           {"tensors", tensors}, {"weight_version", recipients_[i].version}, {"flush_cache", !options_.keep_cache}};
-      delivery.sent =
-          recipients_[i].client.Send({.target = "/update_weights", .body = body.dump()}, PatienceOf(options_));
+      delivery.sent = recipients_[i].client.Send({.target = "/update_weights", .body = body.dump()},
+                                                 PatienceOf(options_, kPieceWithin));
       if (!delivery.sent.status.ok()) return;
       auto card = recipients_[i].client.Read(delivery.sent, ReadUpload(delivery.sent.body));
       if (card.ok()) uploads_[i] = *std::move(card);
