@@ -198,7 +198,7 @@ class Bench(unittest.TestCase):
     def test_the_list_has_every_group(self):
         names = [line.split()[0] for line in run("--list").stdout.splitlines()]
         groups = {"dock", "service", "text", "kernels", "generate", "prefill", "forward", "train_step", "sft_step", "lora_step", "dpo_loss",
-                  "load", "recipe", "runtime", "parallel"}
+                  "load", "recipe", "runtime", "parallel", "serve"}
         self.assertEqual({name.split("/")[0] for name in names}, groups)
         self.assertIn("dock/take32/rows=10000000", names)
 

@@ -207,6 +207,8 @@ class RolloutServers(unittest.TestCase):
             staleness = [step["async/staleness/max"] for step in steps if "async/staleness/max" in step]
             self.assertTrue(staleness)
             self.assertTrue(all(0 <= old <= 4 for old in staleness), staleness)
+            wrong = [step["rollout/server_wrong_version"] for step in steps if "rollout/server_wrong_version" in step]
+            self.assertEqual((bool(wrong), sum(wrong)), (True, 0))
             self.assertTrue(any(step["rollout_corr/max_abs_diff"] > 0 for step in steps), "all was the policy's")
 
     def test_a_server_of_another_kind_reads_folders_and_differs_by_little(self):

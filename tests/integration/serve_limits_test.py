@@ -218,9 +218,9 @@ class Protection(WithServer):
                         self.assertEqual(client.recv(15), b"HTTP/1.1 200 OK", "its answer has begun")
                 server.await_metric("tdock_serve_answers_open", 0)
 
-        def memory():
+        def memory():  # in kB; without the keys and values that it keeps for prompts that begin alike, up to their budget
             status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-            return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+            return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) - server.metric("tdock_serve_cache_used_bytes") / 1024
 
         leave()
         before = memory()

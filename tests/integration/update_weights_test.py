@@ -135,7 +135,7 @@ class Uploads(WithServer):
         self.assertIn(str(huge), refused(400, *begin([tensors[0] | {"shape": huge}, *tensors[1:]])))
         refused(400, *begin([tensors[0] | {"dtype": "I64"}, *tensors[1:]]))
         refused(400, *begin([tensors[0]] * (1 << 17) + tensors))
-        refused(400, *begin(tensors, weight_version=1))
+        refused(409, *begin(tensors, weight_version=1))  # which somebody else was quicker with
         refused(400, *begin(tensors, model_path=str(other)))
         self.assertNotEqual(self.greedy(self.served), before, "the folder's")
         again = Server(self.model)

@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
 #include "trainer/checkpoint/state_files.h"
@@ -144,13 +146,14 @@ TEST(State, PartsThatDoNotFitAreRefused) {
 
 class RankFilesTest : public testing::Test {
  protected:
-  RankFilesTest() : folder_(JoinPath(testing::TempDir(), "rank_files")) {
+  RankFilesTest() : folder_(JoinPath(testing::TempDir(), absl::StrCat("rank_files_", getpid()))) {
     EXPECT_TRUE(Env::Real().RemoveAll(folder_).ok());
     EXPECT_TRUE(Env::Real().CreateFolders(folder_).ok());
     State first = PartOf(0);
     first.SetText("only", "of rank 0");
     EXPECT_TRUE(WriteState(Env::Real(), folder_, first).ok());
   }
+  ~RankFilesTest() override { Env::Real().RemoveAll(folder_).IgnoreError(); }
   static State PartOf(int rank, int64_t step = 7) {
     State state;
     state.SetInteger("step", step);
