@@ -18,8 +18,13 @@ import unittest
 from generate_test import write_model
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Steps are slow while there is a file "slow" beside it.
 REWARD = """
+import pathlib, time
+
 def letters(prompts, completions, **kwargs):
+    if (pathlib.Path(__file__).parent / "slow").exists():
+        time.sleep(0.2)
     return [sum("a" <= c <= "z" for c in text) / 8 for text in completions]
 """
 STEPS = 4
@@ -165,12 +170,18 @@ class RolloutServers(unittest.TestCase):
         third.url  # noqa: B018: is there
         run = self.folder / "run"
         command = self.command(run, f"rollout.servers_file={listed}", steps=steps)
+        slow = self.shared / "slow"
+        self.addCleanup(slow.unlink, missing_ok=True)
+        slow.touch()
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
             try:
                 self.await_steps(process, run, 2)
                 self.assertGreater(second.answered(), 0)
                 second.kill()
                 listed.write_text(f"{first.url}\n{second.url}\n{third.url}\n")
+                while process.poll() is None and third.answered() == 0:
+                    time.sleep(0.05)
+                slow.unlink()
                 _, errors = process.communicate(timeout=90)
             finally:
                 process.kill()
