@@ -190,6 +190,34 @@ TEST_F(ServerEngineTest, AnAnswerOfNewWeightsMayComeBeforeAllServersHaveThem) {
   EXPECT_THAT(ReportOf(*engine), Contains(Pair("rollout/server_wrong_version", 0)));
 }
 
+TEST_F(ServerEngineTest, ANumberThatSomebodyElsesWeightsHaveIsNotTakenForOurs) {
+  FakeServer server(other_), ready(other_, {.instance = "b"});
+  const auto engine = Make(Options({server.url(), ready.url()}));
+  ASSERT_NE(engine, nullptr);
+  server.Hold();
+  ASSERT_TRUE(engine->Add(Ask(7)).ok());
+  ASSERT_TRUE(Await([&] { return server.asked() == 1; }));
+  // Another trainer was quicker with the version that ours were to have, and answers in progress have its tokens.
+  std::atomic<bool> is_refused = false;
+  server.Set([&](const http::Request& request) -> std::optional<http::Response> {
+    if (request.path != "/update_weights") return std::nullopt;
+    is_refused = true;
+    return http::Response{.status = 500, .body = "lost"};
+  });
+  server.Change([](json& reply) {
+    for (json& choice : reply["choices"]) {
+      for (json& span : choice["weight_versions"]) span["version"] = 2;
+    }
+  });
+  ASSERT_EQ(engine->Serve(Policy(), 8, /*in_flight=*/true, kNoStop), absl::OkStatus());
+  ASSERT_TRUE(is_refused);
+  server.Release();
+  Answers answers;
+  Finish(*engine, answers);
+  ExpectSame(answers, Expected({Ask(7)}, 8));
+  EXPECT_THAT(ReportOf(*engine), Contains(Pair("rollout/server_wrong_version", 1)));
+}
+
 TEST_F(ServerEngineTest, AServerWithTooMuchToDoIsAskedLater) {
   FakeServer server(other_);
   auto options = Options({server.url()});

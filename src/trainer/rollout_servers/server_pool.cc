@@ -289,6 +289,8 @@ Deliveries ServerPool::Deliver(const std::vector<Recipient>& recipients, const m
 void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const Delivery& delivery, absl::Time now) {
   server.sending = false;
   server.awaited = false;
+  // Unless the server says so, what it calls by that number may be somebody else's.
+  if (server.card->is_tdock) server.versions.erase(recipient.version);
   const Sent& sent = delivery.sent;
   if (sent.status.ok()) {
     if (!delivery.said.instance.empty() && delivery.said.instance != server.card->instance) {
