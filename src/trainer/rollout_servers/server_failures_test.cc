@@ -127,8 +127,7 @@ TEST_F(ServerEngineTest, OneServerThatFailsIsLeftToOthersHoweverBusyTheyAre) {
     for (engine::Request& request : Some()) ASSERT_TRUE(engine->Add(std::move(request)).ok());
     Answers answers;
     ASSERT_TRUE(Await([&] {
-      const auto ended = engine->Step();
-      for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+      StepInto(*engine, answers);
       return failed >= 2;
     }));
     busy.Release();
@@ -243,8 +242,7 @@ TEST_F(ServerEngineTest, ASlowServerHoldsUpOnlyWhatItHas) {
   for (engine::Request& request : Some(12)) ASSERT_TRUE(engine->Add(std::move(request)).ok());
   Answers answers;
   ASSERT_TRUE(Await([&] {
-    const auto ended = engine->Step();
-    for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+    StepInto(*engine, answers);
     return fast.asked() == 10;
   }));
   slow.Release();
@@ -295,20 +293,16 @@ TEST_F(ServerEngineTest, TheLastAnswersWaitUntilWeightsHaveArrived) {
   a.Hold();
   for (engine::Request& request : Some()) ASSERT_TRUE(engine->Add(std::move(request)).ok());
   Answers answers;
-  const auto step = [&] {
-    const auto ended = engine->Step();
-    for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
-  };
   ASSERT_TRUE(Await([&] {
-    step();
+    StepInto(*engine, answers);
     return is_sending.load();
   }));
   a.Release();
   ASSERT_TRUE(Await([&] {
-    step();
+    StepInto(*engine, answers);
     return engine->open() == 0;
   }));
-  step();
+  StepInto(*engine, answers);
   EXPECT_TRUE(engine->HasWork()) << "the policy may change after them, and its weights are being read";
   EXPECT_LT(answers.size(), 12U);
   may_go_on = true;
@@ -332,15 +326,13 @@ TEST_F(ServerEngineTest, ServersComeAndGoWithTheFile) {
   Answers answers;
   write(absl::StrCat(a.url(), "\n", b.url(), "\n"));
   ASSERT_TRUE(Await([&] {
-    const auto ended = engine->Step();
-    for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+    StepInto(*engine, answers);
     return b.asked() >= 2;
   })) << "a has one, and the others wait";
   EXPECT_EQ(b.updates(), 1);
   write(b.url() + "\n");
   ASSERT_TRUE(Await([&] {
-    const auto ended = engine->Step();
-    for (const engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = answer;
+    StepInto(*engine, answers);
     return ReportOf(*engine).at("rollout/servers") == 1;
   }));
   a.Release();

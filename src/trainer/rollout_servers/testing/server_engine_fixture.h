@@ -84,13 +84,15 @@ class ServerEngineTest : public testing::Test {
     return answers;
   }
 
+  static void StepInto(AnswerEngine& engine, Answers& answers) {
+    auto ended = engine.Step();
+    ASSERT_TRUE(ended.ok()) << ended.status();
+    for (engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = std::move(answer);
+  }
+
   static void Finish(AnswerEngine& engine, Answers& answers) {
     const absl::Time until = absl::Now() + absl::Seconds(20);
-    while (engine.HasWork() && absl::Now() < until) {
-      auto ended = engine.Step();
-      ASSERT_TRUE(ended.ok()) << ended.status();
-      for (engine::Answer& answer : *ended) answers[{answer.request, answer.sample}] = std::move(answer);
-    }
+    while (engine.HasWork() && absl::Now() < until) ASSERT_NO_FATAL_FAILURE(StepInto(engine, answers));
     EXPECT_FALSE(engine.HasWork());
   }
 
