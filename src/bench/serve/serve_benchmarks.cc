@@ -128,7 +128,7 @@ absl::StatusOr<Prepared> PrepareOverhead(const Settings& settings, at::ScalarTyp
 // The longest time without a token of a stream, from when other weights are asked for: in steps.
 absl::StatusOr<Prepared> PrepareUpdate(const Settings& settings, at::ScalarType dtype) {
   StreamLoad load = LoadOf(settings);
-  load.new_tokens = settings.quick ? 64 : 256;
+  load.new_tokens = 256;
   TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<StreamRuns> runs, RunsOf(settings, dtype, std::move(load)));
   const Json update = {{"model_path", runs->served().folder()}, {"flush_cache", false}};
   return Prepared{.run = [runs, update, quick = settings.quick]() -> absl::StatusOr<Figure> {

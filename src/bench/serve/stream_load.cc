@@ -189,8 +189,11 @@ class Streams {
 
   absl::Status PostUpdate() {
     if (update_.empty() || posted_) return absl::OkStatus();
+    const Time begun = AllBegun();
     for (const auto& stream : streams_) {
-      if (std::ssize(stream->tokens()) < load_.update_after) return absl::OkStatus();
+      const std::vector<Time>& tokens = stream->tokens();
+      const auto since = std::count_if(tokens.begin(), tokens.end(), [&](Time token) { return token > begun; });
+      if (since < load_.update_after && !stream->ended()) return absl::OkStatus();
     }
     posted_ = true;
     return update_.front()->Post(load_.update_path, load_.update.dump());
@@ -205,6 +208,16 @@ class Streams {
     return absl::OkStatus();
   }
 
+  // When the last stream had its first token; the end of time before that.
+  Time AllBegun() const {
+    Time begun = Time::min();
+    for (const auto& stream : streams_) {
+      begun = stream->tokens().empty() ? Time::max() : std::max(begun, stream->tokens().front());
+      if (begun == Time::max()) break;
+    }
+    return begun;
+  }
+
   // `values` must not be empty.
   static double Quantile(std::vector<double> values, double part) {
     std::sort(values.begin(), values.end());
@@ -213,8 +226,7 @@ class Streams {
 
   void AddUpdate(StreamFigures& figures) const {
     const Time posted = update_.front()->sent();
-    Time all_begun;
-    for (const auto& stream : streams_) all_begun = std::max(all_begun, stream->tokens().front());
+    const Time all_begun = AllBegun();
     std::vector<double> before;
     for (const auto& stream : streams_) {
       const std::vector<Time>& tokens = stream->tokens();

@@ -19,7 +19,7 @@ struct StreamLoad {
   uint64_t seed = 1;                       // of the prompts, which are all different
   std::string path = "/v1/completions";
   nlohmann::json fields = nlohmann::json::object();  // of the requests, beside prompt, max_tokens and stream
-  // Not null: is posted to update_path when each stream has update_after tokens.
+  // Not null: is posted to update_path when each stream has got update_after tokens since all have begun.
   std::string update_path = "/update_weights";
   nlohmann::json update = nullptr;
   int64_t update_after = 16;
