@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "data/adapter_fields.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::data {
 namespace {
@@ -63,10 +63,10 @@ std::string MessagesOf(const Sample& sample) {
   for (const Turn& turn : turns) {
     nlohmann::ordered_json message = {{"role", std::string(text::RoleName(turn.role))}};
     if (turn.has_content) message["content"] = turn.content;
-    if (!turn.fields.empty()) message.update(nlohmann::ordered_json::parse(turn.fields));  // written by JsonOfValue()
+    if (!turn.fields.empty()) message.update(ReadOrderedJson(turn.fields));  // written by JsonOfValue()
     messages.push_back(std::move(message));
   }
-  return messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(messages);
 }
 
 // How many tokens come before the first one that is counted; all where none is.

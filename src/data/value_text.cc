@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include "core/base/json_text.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -23,7 +23,7 @@ absl::StatusOr<std::string> ShortestDecimal(double number) {
 // Values nest no deeper than RecordLimits::max_depth.
 absl::Status AppendJson(const Value& value, bool with_nothing, std::string& json) {
   if (value.text() != nullptr) {
-    json += nlohmann::json(*value.text()).dump();
+    json += JsonText(nlohmann::json(*value.text()));
   } else if (value.list() != nullptr) {
     absl::string_view before = "[";
     for (const Value& item : *value.list()) {
@@ -36,7 +36,7 @@ absl::Status AppendJson(const Value& value, bool with_nothing, std::string& json
     absl::string_view before = "{";
     for (const auto& [name, item] : *value.object()) {
       if (item.is_nothing() && !with_nothing) continue;
-      absl::StrAppend(&json, before, nlohmann::json(name).dump(), ": ");
+      absl::StrAppend(&json, before, JsonText(nlohmann::json(name)), ": ");
       before = ", ";
       TDOCK_RETURN_IF_ERROR(AppendJson(item, with_nothing, json));
     }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "serve/failure.h"
 #include "serve/requests.h"
 
@@ -227,7 +227,7 @@ std::string Call::Note() const {
     note["finish_reasons"].push_back(choice.ended ? FinishNameOf(choice.finish) : failed_ ? "error" : "abort");
   }
   note["completion_tokens"] = tokens;
-  return note.dump();
+  return JsonText(note);
 }
 
 }  // namespace tdock::serve

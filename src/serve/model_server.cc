@@ -16,9 +16,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "core/base/clock.h"
+#include "core/base/json_text.h"
 #include "core/base/mutex.h"
 #include "core/base/rng.h"
-#include "nlohmann/json.hpp"
 #include "serve/call.h"
 #include "serve/chat_page.h"
 #include "serve/failure.h"
@@ -83,10 +83,10 @@ std::string LogLine(const http::Ended& ended, absl::Time now) {
                {"sent_bytes", ended.sent_bytes}};
   if (ended.gone) line["client_gone"] = true;
   if (!ended.note.empty()) {
-    const Json note = Json::parse(ended.note, nullptr, /*allow_exceptions=*/false);
+    const Json note = ReadOrderedJson(ended.note);
     if (note.is_object()) line.update(note);
   }
-  return Dump(line);
+  return JsonText(line);
 }
 
 class ServerOfModel final : public ModelServer {
@@ -366,10 +366,10 @@ void ServerOfModel::Models(const Exchange& exchange) {
                     {"weight_version", updates_->version()}});
   }
   const std::string& path = exchange->request().path;
-  if (path == kModels) return exchange->Send({.body = Dump({{"object", "list"}, {"data", std::move(data)}})});
+  if (path == kModels) return exchange->Send({.body = JsonText(Json{{"object", "list"}, {"data", std::move(data)}})});
   const std::string wanted = absl::StrReplaceAll(path.substr(sizeof kModels), {{"%2F", "/"}, {"%2f", "/"}});
   for (const Json& one : data) {
-    if (one["id"] == wanted) return exchange->Send({.body = Dump(one)});
+    if (one["id"] == wanted) return exchange->Send({.body = JsonText(one)});
   }
   exchange->Send(ResponseOf({.status = 404,
                              .message = absl::StrCat("there is no model '", wanted.substr(0, 200), "' here"),
@@ -399,7 +399,7 @@ void ServerOfModel::Abort(const Exchange& exchange) {
   std::sort(calls.begin(), calls.end());
   calls.erase(std::unique(calls.begin(), calls.end()), calls.end());
   for (const std::shared_ptr<Call>& call : calls) call->Abort();
-  exchange->Send({.body = Dump({{"success", true}, {"aborted", calls.size()}})});
+  exchange->Send({.body = JsonText(Json{{"success", true}, {"aborted", calls.size()}})});
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::serve {
 namespace {
@@ -139,7 +139,7 @@ struct ChoiceForm {
 // As text, and not by way of a Json: each token of each stream has an event.
 std::string ChoiceOf(const Piece& piece, const ChoiceForm& form, const TokenTexts& texts) {
   const bool is_completion = form.form == Form::kCompletion;
-  const std::string text = Dump(piece.text);
+  const std::string text = JsonText(Json(piece.text));
   std::string choice = absl::StrCat("{\"index\":", piece.index);
   if (is_completion) {
     absl::StrAppend(&choice, ",\"text\":", text);
@@ -152,7 +152,7 @@ std::string ChoiceOf(const Piece& piece, const ChoiceForm& form, const TokenText
   }
   choice += ",\"logprobs\":";
   if (form.log_probs) {
-    choice += Dump(is_completion ? CompletionLogProbs(piece, texts) : ChatLogProbs(piece.tokens, texts));
+    choice += JsonText(is_completion ? CompletionLogProbs(piece, texts) : ChatLogProbs(piece.tokens, texts));
   } else {
     choice += "null";
   }
@@ -203,7 +203,7 @@ Replies::Replies(const Ask& ask, std::string id, int64_t created, const ServedMo
 
 // All before the list of choices.
 std::string Replies::Head(bool stream) const {
-  std::string head = Dump(HeadOf(id_, ObjectOf(form_, stream), created_, model_));
+  std::string head = JsonText(HeadOf(id_, ObjectOf(form_, stream), created_, model_));
   head.back() = ',';  // where the object ended
   return head + "\"choices\":";
 }
@@ -212,13 +212,13 @@ std::string Replies::Whole(std::span<const Piece> answers, const Usage& usage) c
   if (form_ == Form::kGenerate) {
     Json list = Json::array();
     for (const Piece& answer : answers) list.push_back(GeneratedOf(answer, id_, model_.instance, log_probs_));
-    return Dump(is_list_ ? list : list.at(0));
+    return JsonText(is_list_ ? list : list.at(0));
   }
   const auto choice = [&](std::string* out, const Piece& answer) {
     *out += ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, *model_.texts);
   };
   return absl::StrCat(Head(/*stream=*/false), "[", absl::StrJoin(answers, ",", choice),
-                      "],\"usage\":", Dump(UsageOf(usage)), "}");
+                      "],\"usage\":", JsonText(UsageOf(usage)), "}");
 }
 
 // Only the last event has the usage.
@@ -228,10 +228,10 @@ std::string Replies::EventWith(absl::string_view choices) const {
 
 std::string Replies::Opening(int64_t index) const {
   if (form_ != Form::kChat) return "";
-  return EventWith(Dump({{"index", index},
-                         {"delta", {{"role", "assistant"}, {"content", ""}}},
-                         {"logprobs", nullptr},
-                         {"finish_reason", nullptr}}));
+  return EventWith(JsonText(Json{{"index", index},
+                                 {"delta", {{"role", "assistant"}, {"content", ""}}},
+                                 {"logprobs", nullptr},
+                                 {"finish_reason", nullptr}}));
 }
 
 std::string Replies::Event(const Piece& piece) const {
@@ -239,11 +239,7 @@ std::string Replies::Event(const Piece& piece) const {
 }
 
 std::string Replies::UsageEvent(const Usage& usage) const {
-  return EventOf(absl::StrCat(event_head_, "[],\"usage\":", Dump(UsageOf(usage)), "}"));
-}
-
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  return EventOf(absl::StrCat(event_head_, "[],\"usage\":", JsonText(UsageOf(usage)), "}"));
 }
 
 size_t CharactersOf(std::span<const engine::NewToken> tokens, const TokenTexts& texts) {

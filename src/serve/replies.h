@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/base/json_text.h"
 #include "engine/completion.h"
-#include "nlohmann/json.hpp"
 #include "serve/protocol/ask.h"
 #include "serve/served_model.h"
 #include "serve/token_texts.h"
@@ -65,9 +65,6 @@ class Replies {
 
 // The characters of the tokens' own texts.
 size_t CharactersOf(std::span<const engine::NewToken> tokens, const TokenTexts& texts);
-
-// One line. What is not UTF-8 becomes U+FFFD.
-std::string Dump(const nlohmann::ordered_json& json);
 
 // "data: …" with the empty line that ends an event.
 std::string EventOf(const std::string& data);

@@ -13,8 +13,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "serve/call.h"
 #include "serve/failure.h"
 #include "serve/replies.h"
@@ -57,9 +57,9 @@ http::Response StillReading() {
 // What is wrong, with the bytes that are there, from which the client goes on.
 http::Response NotThere(std::string why, uint64_t received) {
   http::Response response = Conflict(std::move(why));
-  Json body = Json::parse(response.body);
+  Json body = ReadOrderedJson(response.body);
   body["received"] = received;
-  response.body = Dump(body);
+  response.body = JsonText(body);
   return response;
 }
 
@@ -112,7 +112,7 @@ http::Response WeightUpdates::FlushCache() {
   for (const auto& replica : replicas_) {
     replica->BetweenSteps([&] { replica->engine().Update([] {}, version_); });
   }
-  return {.body = Dump({{"success", true}})};
+  return {.body = JsonText(Json{{"success", true}})};
 }
 
 // So that tokens of different weights never have the same version.
@@ -124,10 +124,10 @@ absl::Status WeightUpdates::CheckVersion(int64_t version) const {
 }
 
 std::string WeightUpdates::Success(absl::string_view what, int64_t version) const {
-  return Dump({{"success", true},
-               {"message", absl::StrCat(what, " are served")},
-               {"weight_version", absl::StrCat(version)},
-               {"instance", model_.instance}});
+  return JsonText(Json{{"success", true},
+                       {"message", absl::StrCat(what, " are served")},
+                       {"weight_version", absl::StrCat(version)},
+                       {"instance", model_.instance}});
 }
 
 http::Response WeightUpdates::UpdateFromFolder(const WeightsAsk& ask) {
@@ -192,9 +192,9 @@ http::Response WeightUpdates::Begin(const WeightsAsk& ask) {
                    .flush_cache = ask.flush_cache,
                    .touched = now,
                    .weights = std::make_unique<WeightUpload>(ask.tensors, *std::exchange(spare_, std::nullopt))};
-  return {.body = Dump({{"upload", upload_->id},
-                        {"weight_version", absl::StrCat(version)},
-                        {"most_piece_bytes", most_piece_bytes_}})};
+  return {.body = JsonText(Json{{"upload", upload_->id},
+                                {"weight_version", absl::StrCat(version)},
+                                {"most_piece_bytes", most_piece_bytes_}})};
 }
 
 http::Response WeightUpdates::Continue(const UploadAsk& ask, absl::string_view bytes) {
@@ -247,7 +247,7 @@ http::Response WeightUpdates::AddPiece(const UploadAsk& ask, absl::string_view b
   if (absl::IsFailedPrecondition(added)) return NotThere(std::string(added.message()), weights->received_bytes());
   if (!added.ok()) return ResponseOf(ProblemOf(added));
   upload_->touched = clock_.Now();
-  return {.body = Dump({{"received", weights->received_bytes()}})};
+  return {.body = JsonText(Json{{"received", weights->received_bytes()}})};
 }
 
 std::variant<WeightUpdates::Upload, http::Response> WeightUpdates::TakeWhole(const UploadAsk& ask) {

@@ -15,7 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "text/tokenizer.h"
 
 namespace tdock::text {

@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "nlohmann/json.hpp"
 #include "text/added_tokens.h"
 #include "text/tokenizer_config.h"
 #include "text/unicode.h"
@@ -223,9 +223,9 @@ absl::Status CharTokenizer::Save(Env& env, const std::string& folder) const {
   if (max_length_) config["model_max_length"] = *max_length_;
   const OrderedJson specials = {{"eos_token", eos}, {"pad_token", pad}};
   return SaveFiles(env, folder,
-                   {{"special_tokens_map.json", specials.dump(2) + "\n"},
-                    {"tokenizer_config.json", config.dump(2) + "\n"},
-                    {"tokenizer.json", tokenizer.dump(2) + "\n"}});
+                   {{"special_tokens_map.json", JsonText(specials, 2) + "\n"},
+                    {"tokenizer_config.json", JsonText(config, 2) + "\n"},
+                    {"tokenizer.json", JsonText(tokenizer, 2) + "\n"}});
 }
 
 }  // namespace tdock::text

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
+#include "core/base/json_text.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "text/content_hash.h"
@@ -332,7 +331,7 @@ absl::Status ChatTemplate::CheckMentioned(const Source& source, std::span<const 
   if (IsGiven(context.documents) && !Mentions(source.text, "documents")) return left_out("documents");
   for (size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].fields.empty()) continue;
-    const OrderedJson fields = OrderedJson::parse(turns[i].fields, nullptr, /*allow_exceptions=*/false);
+    const OrderedJson fields = ReadOrderedJson(turns[i].fields);
     const bool of_tool = turns[i].role == Role::kTool || turns[i].role == Role::kFunction;
     for (const auto& [name, field] : fields.items()) {
       // Which tool a result is of, or which call, is not what the result says.

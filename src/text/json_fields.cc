@@ -28,7 +28,7 @@ std::string ShownJson(const Json& value) {
   }
   if (value.is_structured()) return value.is_object() ? "an object" : "a list";
   return value.is_string() ? absl::StrCat("\"", EscapeForMessage(value.get_ref<const std::string&>()), "\"")
-                           : value.dump();
+                           : JsonText(value);
 }
 
 JsonFields::JsonFields(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/normalizer.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "text/aligned_text.h"
 
 namespace tdock::text {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::bench {
 namespace {
@@ -70,7 +70,7 @@ std::string ReportJson(const Machine& machine, const Settings& settings, std::sp
     for (const Detail& detail : result.details) entry[detail.name] = detail.value;
     report["results"].push_back(std::move(entry));
   }
-  return report.dump(2) + "\n";
+  return JsonText(report, 2) + "\n";
 }
 
 }  // namespace tdock::bench

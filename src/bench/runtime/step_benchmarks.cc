@@ -16,8 +16,8 @@
 #include "bench/runtime/runtime_benchmarks.h"
 #include "core/base/child_process.h"
 #include "core/base/env.h"
+#include "core/base/json_text.h"
 #include "core/base/rng.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::bench {
 namespace {
@@ -64,10 +64,10 @@ class StepRuns {
     for (int i = 0; i < 64; ++i) {
       std::string prompt;
       for (int c = 0; c < size_.prompt_tokens; ++c) prompt += Character(static_cast<int>(rng.Below(Characters())));
-      absl::StrAppend(&lines, Json{{"prompt", prompt}}.dump(), "\n");
+      absl::StrAppend(&lines, JsonText(Json{{"prompt", prompt}}), "\n");
     }
     TDOCK_RETURN_IF_ERROR(WriteFileAtomically(Env::Real(), JoinPath(folder_, "train.jsonl"), lines));
-    return WriteFileAtomically(Env::Real(), JoinPath(folder_, "run.yaml"), Config().dump());
+    return WriteFileAtomically(Env::Real(), JoinPath(folder_, "run.yaml"), JsonText(Config()));
   }
 
   // The share of the step in which no model computes, in percent. Of a stage that several ranks carry out, the mean of
@@ -140,7 +140,7 @@ class StepRuns {
     }
     TDOCK_ASSIGN_OR_RETURN(const std::string text, Env::Real().ReadFile(JoinPath(run_dir, "metrics.jsonl")));
     const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
-    const Json step = lines.empty() ? Json() : Json::parse(lines.back(), nullptr, /*allow_exceptions=*/false);
+    const Json step = lines.empty() ? Json() : ReadJson(lines.back());
     if (!step.is_object() || step.value("step", 0) != 2 || !step.contains("timing_s/step") ||
         step.value("response_length/min", 0.0) != size_.new_tokens) {
       return absl::InternalError(absl::StrCat("the run did other work: ", lines.empty() ? "none" : lines.back()));

@@ -172,7 +172,7 @@ class Streams {
     body["max_tokens"] = load_.new_tokens;
     body["stream"] = true;
     body["stream_options"] = {{"include_usage", true}};
-    return body.dump();
+    return JsonText(body);
   }
 
   absl::Status ReadSome() {
@@ -196,7 +196,7 @@ class Streams {
       if (since < load_.update_after && !stream->ended()) return absl::OkStatus();
     }
     posted_ = true;
-    return update_.front()->Post(load_.update_path, load_.update.dump());
+    return update_.front()->Post(load_.update_path, JsonText(load_.update));
   }
 
   absl::Status Check() const {
@@ -271,7 +271,7 @@ Json JsonOf(const StreamFigures& figures) { return figures; }
 
 absl::StatusOr<StreamFigures> FiguresOf(const std::string& line) {
   try {
-    return Json::parse(line).get<StreamFigures>();
+    return ReadJson(line).get<StreamFigures>();
   } catch (const Json::exception& error) {
     return absl::InternalError(absl::StrCat("'", line, "' are no figures: ", error.what()));
   }
@@ -279,13 +279,13 @@ absl::StatusOr<StreamFigures> FiguresOf(const std::string& line) {
 
 absl::StatusOr<StreamFigures> RunStreamsApart(const StreamLoad& load) {
   TDOCK_ASSIGN_OR_RETURN(const auto client, ChildProcess::Start({FolderOfThisProgram() + "/tdock-bench", "--worker",
-                                                                 "streams", Json(load).dump()}));
+                                                                 "streams", JsonText(Json(load))}));
   TDOCK_ASSIGN_OR_RETURN(const std::string line, client->ReadLine(absl::FromChrono(kLongest)));
   return FiguresOf(line);
 }
 
 absl::Status RunStreamWorker(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ReadJson(text);
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat("the load '", text, "' is no JSON object"));
   StreamLoad load;
   try {
@@ -294,7 +294,7 @@ absl::Status RunStreamWorker(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("the load '", text, "': ", error.what()));
   }
   TDOCK_ASSIGN_OR_RETURN(const StreamFigures figures, RunStreams(load));
-  std::cout << JsonOf(figures).dump() << std::endl;
+  std::cout << JsonText(JsonOf(figures)) << std::endl;
   return absl::OkStatus();
 }
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/rng.h"
-#include "nlohmann/json.hpp"
 #include "text/bpe.h"
 #include "text/json_tokenizer.h"
 #include "text/unicode.h"

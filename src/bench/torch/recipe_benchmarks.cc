@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "bench/torch/model_benchmarks.h"
 #include "core/base/env.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "trainer/loop/train.h"
 #include "trainer/recipes/recipes.h"
 #include "trainer/reward/reward.h"
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<nlohmann::json>> ReadRecords(const std::string& path)
   TDOCK_ASSIGN_OR_RETURN(const std::string text, Env::Real().ReadFile(path));
   std::vector<nlohmann::json> records;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    records.push_back(nlohmann::json::parse(line));
+    records.push_back(ReadJson(line));
   }
   return records;
 }

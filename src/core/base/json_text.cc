@@ -7,6 +7,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
+template class nlohmann::basic_json<>;
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace tdock {
 namespace {
 
@@ -73,7 +76,26 @@ class Watcher final : public nlohmann::json_sax<Json> {
   std::string problem_, duplicate_;
 };
 
+template <class Any>
+Any Read(absl::string_view text) {
+  return Any::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+}
+
+template <class Any>
+std::string Text(const Any& json, int indent) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, Any::error_handler_t::replace);
+}
+
 }  // namespace
+
+Json ReadJson(absl::string_view text) { return Read<Json>(text); }
+nlohmann::ordered_json ReadOrderedJson(absl::string_view text) { return Read<nlohmann::ordered_json>(text); }
+std::string JsonText(const Json& json, int indent) { return Text(json, indent); }
+std::string JsonText(const nlohmann::ordered_json& json, int indent) { return Text(json, indent); }
+
+std::string AsciiJsonText(const Json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
 
 absl::StatusOr<Json> ParseJsonObject(absl::string_view text, int max_depth) {
   Watcher watcher(max_depth);

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/decoder/weight_check.h"
 #include "model/decoder/weight_names.h"
 #include "model/decoder/weights.h"
 #include "model/files/weight_files.h"
 #include "model/tensor_torch/convert.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
@@ -106,7 +106,7 @@ std::string GenerationConfigJson(const ModelConfig& config) {
     generation["eos_token_id"] = *config.eos_token_id;
   }
   if (config.pad_token_id) generation["pad_token_id"] = *config.pad_token_id;
-  return generation.dump(2) + "\n";
+  return JsonText(generation, 2) + "\n";
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/files/key_reader.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
@@ -162,7 +161,7 @@ std::string LoraConfigJson(const LoraConfig& config, const AdapterFacts& facts) 
   }
   if (!config.layers.empty()) json["layers_to_transform"] = config.layers;
   if (config.head_saved) json["modules_to_save"] = {"score"};
-  return json.dump(2) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace tdock::model

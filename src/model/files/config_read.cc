@@ -103,7 +103,7 @@ void ReadWindows(KeyReader& keys, ModelConfig& config) {
     if (!keys.At("layer_types").is_array()) return keys.Complain("key 'layer_types' must be a list");
     for (const Json& type : keys.At("layer_types")) {
       if (type != "full_attention" && type != "sliding_attention") {
-        return keys.Refuse(absl::StrCat("layer type ", type.dump().substr(0, 80),
+        return keys.Refuse(absl::StrCat("layer type ", JsonText(type).substr(0, 80),
                                         " is not supported; supported are full_attention and sliding_attention"));
       }
       windows.push_back(type == "sliding_attention" ? window : 0);

@@ -1,9 +1,9 @@
 // config.json out.
 #include <algorithm>
 
+#include "core/base/json_text.h"
 #include "model/files/config.h"
 #include "model/files/config_keys.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
@@ -128,7 +128,7 @@ std::string ModelConfigJson(const ModelConfig& c) {
   put_id("eos_token_id", c.eos_token_id);
   if (!c.other_eos_token_ids.empty()) json["eos_token_id"] = EosTokenIds(c);
   put_id("pad_token_id", c.pad_token_id);
-  return json.dump(2) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace tdock::model

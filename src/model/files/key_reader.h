@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::model {
 
@@ -103,7 +103,7 @@ class KeyReader {
   }
   template <class T>
   T Wrong(const char* key, absl::string_view expected) {
-    Complain(absl::StrCat("key '", key, "' must be ", expected, ", not ", At(key).dump().substr(0, 80)));
+    Complain(absl::StrCat("key '", key, "' must be ", expected, ", not ", JsonText(At(key)).substr(0, 80)));
     return T();
   }
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
@@ -42,7 +41,7 @@ absl::StatusOr<DType> ReadDType(const Json& json) {
       std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames), [&](const DTypeName& d) { return json == d.name; });
   if (known != std::end(kDTypeNames)) return known->dtype;
   return absl::UnimplementedError(
-      absl::StrCat("dtype ", json.dump().substr(0, 40), " is not supported; supported are ", kKnownDTypes));
+      absl::StrCat("dtype ", JsonText(json).substr(0, 40), " is not supported; supported are ", kKnownDTypes));
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadShape(const Json& json) {
@@ -189,7 +188,7 @@ absl::Status WriteSafetensors(Env& env, const std::string& path, std::span<const
     header[name] = {{"dtype", known->name}, {"shape", info.shape}, {"data_offsets", {offset, offset + info.bytes()}}};
     offset += info.bytes();
   }
-  std::string text = header.dump();
+  std::string text = JsonText(header);
   text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data aligned, as the reference implementation does
   const uint64_t size = text.size();
   return WriteFileAtomically(env, path, [&](WritableFile& file) -> absl::Status {

@@ -9,7 +9,6 @@
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
@@ -48,7 +47,7 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseWeightIndex
     const std::string text_of_file = file.is_string() ? file.get<std::string>() : "";
     if (text_of_file.empty() || text_of_file.find('/') != std::string::npos ||
         text_of_file.find('\0') != std::string::npos || text_of_file.front() == '.') {
-      return absl::InvalidArgumentError(absl::StrCat("weight '", name, "': ", file.dump().substr(0, 80),
+      return absl::InvalidArgumentError(absl::StrCat("weight '", name, "': ", JsonText(file).substr(0, 80),
                                                      " is not the name of a file in this folder"));
     }
     files[text_of_file].push_back(name);
@@ -131,7 +130,7 @@ std::string WeightIndexJson(std::span<const NamedInfo> weights, std::span<const 
     }
   }
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  return index.dump(2) + "\n";
+  return JsonText(index, 2) + "\n";
 }
 
 absl::Status WriteWeightFiles(Env& env, const std::string& folder, std::span<const NamedInfo> weights,

@@ -207,7 +207,7 @@ ChatReply ChatClient::Ask(nlohmann::ordered_json request, const std::function<vo
   Answer answer(reply, on_text);
   EventStream events([&](absl::string_view data) { return answer.Take(data); });
   const absl::StatusOr<reward::HttpReply> sent =
-      Send({.target = "/chat/completions", .body = request.dump(), .accept = "text/event-stream"}, check_stop,
+      Send({.target = "/chat/completions", .body = JsonText(request), .accept = "text/event-stream"}, check_stop,
            [&](absl::string_view piece) { return events.Push(piece); });
   if (!reply.status.ok()) {  // of an event
   } else if (!sent.ok() && reply.finish_reason.empty()) {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "trainer/reward/external/http_post.h"
 
 namespace tdock::serve {

@@ -23,7 +23,7 @@ std::optional<std::vector<int32_t>> ReadTokens(const Json& value, Fields& fields
   for (const Json& token : value) {
     if (!token.is_number_integer() || token.is_number_float() || token < 0 || token > kMost) {
       fields.Fail(
-          absl::StrCat("has ", token.dump().substr(0, 40), " among its tokens; each must be a whole number ≥ 0"));
+          absl::StrCat("has ", JsonText(token).substr(0, 40), " among its tokens; each must be a whole number ≥ 0"));
       return std::nullopt;
     }
     tokens.push_back(token.get<int32_t>());
@@ -222,7 +222,7 @@ std::optional<text::Turn> ReadTurn(const Json& value, size_t number, const AskLi
                       .code = "invalid_value"};
   }
   if (rest.contains("tool_calls")) OpenArguments(rest["tool_calls"], limits);
-  if (!rest.empty()) turn.fields = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!rest.empty()) turn.fields = JsonText(rest);
   return turn;
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kShown = 80;
 
 std::string Shown(const nlohmann::json& value) {
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  std::string text = AsciiJsonText(value);
   if (text.size() > kShown) text = absl::StrCat(text.substr(0, kShown), "…");
   return text;
 }

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "serve/protocol/problem.h"
 
 namespace tdock::serve {

@@ -1,6 +1,6 @@
 #include "serve/protocol/problem.h"
 
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::serve {
 
@@ -12,7 +12,7 @@ std::string BodyOf(const Problem& problem) {
                               {"type", problem.type},
                               {"param", or_null(problem.param)},
                               {"code", or_null(problem.code)}}}};
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
+  return JsonText(json);
 }
 
 }  // namespace tdock::serve

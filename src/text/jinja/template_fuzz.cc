@@ -1,8 +1,8 @@
 // Whatever a template is, it renders within its limits or fails, its text is UTF-8, and its runs cover the text.
 #include <cstdint>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
+#include "core/base/json_text.h"
 
 #include "core/base/utf8.h"
 #include "text/jinja/template.h"
@@ -21,8 +21,7 @@ void CheckRuns(const std::vector<Run>& runs, const std::string& text) {
 }
 
 Template::Inputs SomeInputs() {
-  const auto json =
-      nlohmann::ordered_json::parse(R"({"s": " Žlu ", "n": 3, "messages": [{"role": "user", "content": "hé"},
+  const auto json = tdock::ReadOrderedJson(R"({"s": " Žlu ", "n": 3, "messages": [{"role": "user", "content": "hé"},
       {"role": "assistant", "content": null, "tool_calls": [{"x": [1, 2.5]}]}]})");
   Template::Inputs inputs;
   for (const auto& [name, value] : json.items()) inputs.emplace_back(name, FromJson(value, 1).value());

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+#include "core/base/json_text.h"
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"

@@ -160,7 +160,7 @@ std::string ManifestJson(const Manifest& manifest) {
       {"saved", absl::FormatTime(absl::RFC3339_sec, manifest.saved, absl::UTCTimeZone())},
       {"metrics", metrics},
       {"files", files}};
-  return json.dump(1) + "\n";
+  return JsonText(json, 1) + "\n";
 }
 
 absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder) {

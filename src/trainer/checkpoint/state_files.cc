@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/decoder/weights.h"
 #include "model/files/safetensors.h"
-#include "nlohmann/json.hpp"
 #include "trainer/checkpoint/parts/state_texts.h"
 
 namespace tdock::trainer {
@@ -24,7 +24,7 @@ absl::Status WriteAs(Env& env, const std::string& folder, absl::string_view name
   TDOCK_RETURN_IF_ERROR(model::WriteTensors(env, JoinPath(folder, absl::StrCat(name, kTensors)), tensors));
   nlohmann::ordered_json texts = nlohmann::ordered_json::object();
   for (const auto& [key, text] : state.texts()) texts[key] = text;
-  return WriteFileAtomically(env, JoinPath(folder, absl::StrCat(name, kTexts)), texts.dump(1) + "\n");
+  return WriteFileAtomically(env, JoinPath(folder, absl::StrCat(name, kTexts)), JsonText(texts, 1) + "\n");
 }
 
 absl::StatusOr<State> ReadTexts(Env& env, const std::string& path) {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/base/json_text.h"
 #include "core/base/utf8.h"
-#include "nlohmann/json.hpp"
 #include "trainer/environment/arithmetic.h"
 #include "trainer/reward/exact_number.h"
 
@@ -44,7 +44,7 @@ std::string AnswerCall(const Json& function) {
 
 // The calls of a turn, each an object with "function".
 Json CallsOf(const text::Turn& turn) {
-  const Json fields = Json::parse(turn.fields, nullptr, /*allow_exceptions=*/false);
+  const Json fields = ReadJson(turn.fields);
   if (!fields.is_object()) return Json::array();
   return fields.value("tool_calls", Json::array());
 }
@@ -107,7 +107,7 @@ class Calculator final : public Environment {
       if (!id.empty()) fields["tool_call_id"] = id;
       observation.messages.push_back({.role = text::Role::kTool,
                                       .content = AnswerCall(call.value("function", Json::object())),
-                                      .fields = fields.dump()});
+                                      .fields = JsonText(fields)});
     }
     return observation;
   }

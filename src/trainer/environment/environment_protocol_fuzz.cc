@@ -6,7 +6,7 @@
 #include <string>
 #include <variant>
 
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "trainer/environment/arithmetic.h"
 #include "trainer/environment/protocol.h"
 #include "trainer/environment/tool_calls.h"
@@ -31,7 +31,7 @@ void CheckEvent(const absl::StatusOr<Event>& event) {
     CheckRewards(observation->rewards);
     for (const tdock::text::Turn& turn : observation->messages) {
       Require(turn.role != tdock::text::Role::kAssistant);
-      Require(turn.fields.empty() || nlohmann::json::parse(turn.fields).is_object());
+      Require(turn.fields.empty() || tdock::ReadJson(turn.fields).is_object());
     }
   } else if (const auto* asked = std::get_if<GenerateRequest>(&*event->what)) {
     Require(!asked->prompt_ids.empty() && asked->max_tokens >= 0 && asked->request >= 0);
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckEvent(ParseEvent(text, /*is_agent=*/false));
   CheckEvent(ParseEvent(text, /*is_agent=*/true));
   const auto turn = ParseToolCalls(ToolFormat::kHermes, text);
-  if (turn.ok() && !turn->fields.empty()) Require(!nlohmann::json::parse(turn->fields)["tool_calls"].empty());
+  if (turn.ok() && !turn->fields.empty()) Require(!tdock::ReadJson(turn->fields)["tool_calls"].empty());
   const auto value = Evaluate(text);
   Require(value.ok() ? !value->empty() : !value.status().message().empty());
   return 0;

@@ -11,7 +11,6 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::environment {
 namespace {
@@ -21,11 +20,9 @@ using Json = nlohmann::json;
 constexpr int kDeepestMessage = 32;
 constexpr size_t kMostError = 2000, kMostTools = 1000;
 
-std::string Text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 absl::Status Wrong(const Json& value, absl::string_view what, absl::string_view right) {
   return absl::InvalidArgumentError(
-      absl::StrCat("its ", what, " is ", EscapeForMessage(Text(value)), "; it must be ", right));
+      absl::StrCat("its ", what, " is ", EscapeForMessage(JsonText(value)), "; it must be ", right));
 }
 
 // The member of an object; null where there is none.
@@ -43,7 +40,7 @@ Json TurnJson(const text::Turn& turn) {
     json["content"] = nullptr;
   }
   if (!turn.fields.empty()) {
-    const Json fields = Json::parse(turn.fields, nullptr, /*allow_exceptions=*/false);
+    const Json fields = ReadJson(turn.fields);
     if (fields.is_object()) json.update(fields);
   }
   return json;
@@ -119,7 +116,7 @@ absl::StatusOr<text::Turn> ParseTurn(const Json& value) {
   Json fields = value;
   fields.erase("role");
   fields.erase("content");
-  if (!fields.empty()) turn.fields = Text(fields);
+  if (!fields.empty()) turn.fields = JsonText(fields);
   return turn;
 }
 
@@ -189,20 +186,22 @@ absl::StatusOr<AgentOutput> ParseOutput(const Json& json) {
 }  // namespace
 
 std::string HelloLine(const EnvironmentSetup& setup) {
-  return Text({{"type", "hello"}, {"protocol", kProtocolVersion}, {"columns", setup.columns}, {"model", setup.model}});
+  return JsonText(
+      Json{{"type", "hello"}, {"protocol", kProtocolVersion}, {"columns", setup.columns}, {"model", setup.model}});
 }
 
 std::string ResetLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row) {
-  return Text({{"type", "reset"}, {"episode", episode}, {"seed", seed}, {"row", RowJson(row)}});
+  return JsonText(Json{{"type", "reset"}, {"episode", episode}, {"seed", seed}, {"row", RowJson(row)}});
 }
 
 std::string RunLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row, const EnvironmentSetup& setup) {
   const Json sampling = {{"temperature", setup.temperature}, {"top_p", setup.top_p}, {"max_tokens", setup.max_tokens}};
-  return Text({{"type", "run"}, {"episode", episode}, {"seed", seed}, {"sampling", sampling}, {"row", RowJson(row)}});
+  return JsonText(
+      Json{{"type", "run"}, {"episode", episode}, {"seed", seed}, {"sampling", sampling}, {"row", RowJson(row)}});
 }
 
 std::string StepLine(EpisodeId episode, const text::Turn& message) {
-  return Text({{"type", "step"}, {"episode", episode}, {"message", TurnJson(message)}});
+  return JsonText(Json{{"type", "step"}, {"episode", episode}, {"message", TurnJson(message)}});
 }
 
 std::string GeneratedLine(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) {
@@ -215,12 +214,12 @@ std::string GeneratedLine(EpisodeId episode, int64_t request, const absl::Status
   } else {
     json["error"] = std::string(generated.status().message());
   }
-  return Text(json);
+  return JsonText(json);
 }
 
-std::string ConcludeLine(EpisodeId episode) { return Text({{"type", "conclude"}, {"episode", episode}}); }
+std::string ConcludeLine(EpisodeId episode) { return JsonText(Json{{"type", "conclude"}, {"episode", episode}}); }
 
-std::string EndLine(EpisodeId episode) { return Text({{"type", "end"}, {"episode", episode}}); }
+std::string EndLine(EpisodeId episode) { return JsonText(Json{{"type", "end"}, {"episode", episode}}); }
 
 absl::StatusOr<Hello> ParseHello(absl::string_view line) {
   TDOCK_ASSIGN_OR_RETURN(const Json json, ParseMessage(line));
@@ -249,7 +248,7 @@ absl::StatusOr<Hello> ParseHello(absl::string_view line) {
         return Wrong(tool, "tool", R"(a schema {"type":"function","function":{"name":…,"parameters":…}})");
       }
     }
-    hello.what.tools = Text(tools);
+    hello.what.tools = JsonText(tools);
   }
   TDOCK_ASSIGN_OR_RETURN(hello.what.concludes, Flag(Member(json, "concludes"), "\"concludes\""));
   if (const Json& episodes = Member(json, "episodes"); !episodes.is_null()) {
@@ -272,7 +271,7 @@ absl::StatusOr<Event> ParseEvent(absl::string_view line, bool is_agent) {
   TDOCK_ASSIGN_OR_RETURN(const EpisodeId episode,
                          Whole(Member(json, "episode"), "\"episode\"", std::numeric_limits<uint64_t>::max()));
   if (const Json& error = Member(json, "error"); !error.is_null()) {
-    const std::string why = error.is_string() ? error.get<std::string>() : Text(error);
+    const std::string why = error.is_string() ? error.get<std::string>() : JsonText(error);
     return Event{.episode = episode,
                  .what = absl::UnknownError(absl::StrCat("it says: ", EscapeForMessage(why, kMostError)))};
   }

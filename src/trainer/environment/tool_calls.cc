@@ -10,7 +10,6 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::environment {
 namespace {
@@ -68,7 +67,7 @@ absl::StatusOr<text::Turn> ParseToolCalls(ToolFormat format, absl::string_view s
   if (calls.empty()) return turn;
   turn.content = std::string(absl::StripAsciiWhitespace(around));
   turn.has_content = !turn.content.empty();
-  turn.fields = Json{{"tool_calls", std::move(calls)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  turn.fields = JsonText(Json{{"tool_calls", std::move(calls)}});
   return turn;
 }
 

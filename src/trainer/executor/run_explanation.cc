@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::trainer {
 namespace {
@@ -100,7 +100,7 @@ std::string ToJson(const RunExplanation& run) {
               {"shared", run.shared},
               {"stages", std::move(stages)}};
   if (!run.dock_error.empty()) all["dock_error"] = run.dock_error;
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(all, 2) + "\n";
 }
 
 }  // namespace tdock::trainer

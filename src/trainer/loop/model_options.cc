@@ -6,9 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/files/config.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::trainer {
 
@@ -26,7 +26,7 @@ std::string RopeOverride::json() const {
     json["beta_fast"] = beta_fast;
     json["beta_slow"] = beta_slow;
   }
-  return json.dump();
+  return JsonText(json);
 }
 
 absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) const {

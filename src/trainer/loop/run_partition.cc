@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "trainer/stages/external_stage.h"
 
 namespace tdock::trainer {
@@ -17,7 +17,7 @@ constexpr uint64_t kMaxAnnouncementBytes = 1 << 16;
 
 std::string AnnouncementOf(const std::string& address, const std::string& partition) {
   const nlohmann::ordered_json found = {{"address", address}, {"partition", partition}};
-  return found.dump() + "\n";
+  return JsonText(found) + "\n";
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "trainer/executor/explain_socket.h"
 #include "trainer/executor/run_moment.h"
 #include "trainer/loop/evaluation.h"
@@ -494,7 +494,7 @@ class PreparedRun final : public TrainingRun {
     figures["before"] = validation_.first();
     figures["after"] = validation_.last();
     figures["saved"] = result_.saved;
-    return WriteFileAtomically(context_.env, JoinPath(run_->path(), "evaluation.json"), figures.dump(2) + "\n");
+    return WriteFileAtomically(context_.env, JoinPath(run_->path(), "evaluation.json"), JsonText(figures, 2) + "\n");
   }
 
   // Saves a run that was told to stop where it is, and says how to go on: Cancelled, if all went well.

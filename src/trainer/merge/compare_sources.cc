@@ -30,7 +30,7 @@ absl::StatusOr<nlohmann::json> ConfigOf(Env& env, const std::string& folder) {
 
 std::string TextOf(const nlohmann::json& config, const std::string& key) {
   if (!config.contains(key)) return "missing";
-  return config[key].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, kMostValueText);
+  return JsonText(config[key]).substr(0, kMostValueText);
 }
 
 absl::Status CompareConfigs(Env& env, const std::string& one, const std::string& other,

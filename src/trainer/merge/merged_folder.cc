@@ -176,8 +176,7 @@ class Merge {
       files[name] = {{"bytes", file.bytes}, {"xxh3", absl::StrFormat("%016x", file.checksum)}};
     }
     const nlohmann::ordered_json notes = {{"source", source_.what}, {"plan", plan_}, {"done", files}};
-    return WriteFileAtomically(env_, JoinPath(work_, kNotes),
-                               notes.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return WriteFileAtomically(env_, JoinPath(work_, kNotes), JsonText(notes, 1) + "\n");
   }
 
   uint64_t BytesMissing() const {
@@ -265,9 +264,9 @@ class Merge {
     TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env_, path, model::kMaxConfigBytes));
     const auto checked = ParseJsonObject(text, /*max_depth=*/16);
     if (!checked.ok()) return Annotate(checked.status(), path);
-    nlohmann::ordered_json config = nlohmann::ordered_json::parse(text);
+    nlohmann::ordered_json config = ReadOrderedJson(text);
     config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = std::string(Name(MainDType()));
-    return WriteFileAtomically(env_, JoinPath(work_, "config.json"), config.dump(2) + "\n");
+    return WriteFileAtomically(env_, JoinPath(work_, "config.json"), JsonText(config, 2) + "\n");
   }
 
   absl::Status Explained(const absl::Status& status) const {

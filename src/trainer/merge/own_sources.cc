@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "model/decoder/decoder.h"
 #include "model/decoder/weight_names.h"
@@ -19,7 +20,6 @@
 #include "model/files/config.h"
 #include "model/files/weight_files.h"
 #include "model/tensor_torch/convert.h"
-#include "nlohmann/json.hpp"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/state_files.h"
 #include "trainer/merge/low_rank.h"
@@ -100,7 +100,7 @@ absl::Status AddFactors(const AdapterFile& adapters, const Factors& factors, con
 absl::StatusOr<std::string> BaseModelOf(Env& env, const std::string& folder) {
   const std::string path = JoinPath(folder, kAdapterConfig);
   TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, model::kMaxConfigBytes));
-  const auto config = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto config = ReadJson(json);
   const nlohmann::json name = config.is_object() ? config.value("base_model_name_or_path", nlohmann::json()) : config;
   const std::string base = name.is_string() ? name.get<std::string>() : "";
   if (!base.empty() && env.Exists(JoinPath(base, "config.json"))) return base;

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "data/data_config.h"
 #include "model/files/config.h"
-#include "nlohmann/json.hpp"
 #include "text/tokenizer.h"
 #include "trainer/recipes/recipes.h"
 
@@ -30,7 +30,7 @@ struct Found {
 };
 
 // The text in YAML, which has JSON's texts.
-std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(-1, ' ', false); }
+std::string Quoted(const std::string& text) { return JsonText(nlohmann::json(text)); }
 
 int64_t RoundedUp(int64_t number, int64_t step) { return (number + step - 1) / step * step; }
 

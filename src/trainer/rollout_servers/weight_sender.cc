@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/json_text.h"
 #include "core/base/retry.h"
 #include "core/base/status.h"
 #include "model/decoder/checkpoint.h"
-#include "nlohmann/json.hpp"
 #include "tdock/dtype.h"
 #include "trainer/rollout_servers/weight_pieces.h"
 #include "trainer/stages/guard.h"
@@ -66,7 +66,7 @@ class Upload {
       Delivery& delivery = result_.deliveries[i];
       const Json body = {
           {"tensors", tensors}, {"weight_version", recipients_[i].version}, {"flush_cache", !options_.keep_cache}};
-      delivery.sent = recipients_[i].client.Send({.target = "/update_weights", .body = body.dump()},
+      delivery.sent = recipients_[i].client.Send({.target = "/update_weights", .body = JsonText(body)},
                                                  PatienceOf(options_, kPieceWithin));
       if (!delivery.sent.status.ok()) return;
       auto card = recipients_[i].client.Read(delivery.sent, ReadUpload(delivery.sent.body));
@@ -216,7 +216,7 @@ Deliveries PostFolder(const std::string& folder, const std::string& path, std::s
     const Json body = {{"model_path", folder},
                        {"weight_version", absl::StrCat(recipients[i].version)},
                        {"flush_cache", !options.keep_cache}};
-    delivery.sent = recipients[i].client.Send({.target = path, .body = body.dump()}, PatienceOf(options));
+    delivery.sent = recipients[i].client.Send({.target = path, .body = JsonText(body)}, PatienceOf(options));
     if (!delivery.sent.status.ok()) return;
     auto said = recipients[i].client.Read(delivery.sent, ReadUpdate(delivery.sent.body));
     if (said.ok()) delivery.said = *std::move(said);

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/config/spec.h"
-#include "nlohmann/json.hpp"
 #include "trainer/run_log/metrics_log.h"
 #include "trainer/run_log/page.h"
 #include "trainer/run_log/report_template.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "trainer/run_log/metrics_log.h"
 
 namespace tdock::trainer {
@@ -37,9 +37,9 @@ std::string MetricsCsv(absl::string_view metrics_jsonl) {
     cells.assign(count, "");
     for (const auto& [name, value] : record.items()) {
       const auto column = columns.find(name);
-      if (column != columns.end() && value.is_number()) cells[column->second] = value.dump();
+      if (column != columns.end() && value.is_number()) cells[column->second] = JsonText(value);
     }
-    absl::StrAppend(&csv, record["step"].dump(), ",", Field(TextOf(record, "phase")));
+    absl::StrAppend(&csv, JsonText(record["step"]), ",", Field(TextOf(record, "phase")));
     for (const std::string& cell : cells) absl::StrAppend(&csv, ",", cell);
     csv += "\r\n";
   });

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_format.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "trainer/run_log/metrics_log.h"
 #include "trainer/run_log/page.h"
 #include "trainer/run_log/report_template.h"

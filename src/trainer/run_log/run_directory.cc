@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "trainer/run_log/metrics_csv.h"
 
 namespace tdock::trainer {
@@ -57,9 +57,7 @@ absl::Status CheckMetricName(const std::string& name) {
 }
 
 // One closed line. Not-finite numbers come out as null.
-std::string Line(const Json& record) {
-  return record.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
-}
+std::string Line(const Json& record) { return JsonText(record) + "\n"; }
 
 absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl::string_view name) {
   if (name.empty() || absl::StrContains(name, '/')) {
@@ -102,7 +100,7 @@ absl::StatusOr<std::optional<int64_t>> LastStep(Env& env, const std::string& pat
   absl::string_view lines = absl::string_view(contents).substr(0, bytes);
   if (absl::ConsumeSuffix(&lines, "\n")) {
     const absl::string_view line = lines.substr(lines.rfind('\n') + 1);  // npos + 1 is 0
-    const Json record = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    const Json record = ReadOrderedJson(line);
     if (record.is_object() && record.contains("step") && record["step"].is_number_integer()) {
       return record["step"].get<int64_t>();
     }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::trainer {
 
@@ -45,7 +45,7 @@ std::string ToTrace(std::span<const TraceSpan> spans) {
                       {"dur", static_cast<double>(span.ended_ns - span.began_ns) / 1e3},
                       {"args", std::move(details)}});
   }
-  return nlohmann::ordered_json({{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}).dump() + "\n";
+  return JsonText(nlohmann::ordered_json({{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}})) + "\n";
 }
 
 }  // namespace tdock::trainer

@@ -30,8 +30,6 @@ std::string Decoded(absl::string_view text) {
   return decoded;
 }
 
-std::string Dump(const LogRecord& data) { return data.dump(-1, ' ', false, LogRecord::error_handler_t::replace); }
-
 std::string NewNonce() {
   std::random_device random;
   return absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random());
@@ -61,7 +59,7 @@ bool IsOwnHost(absl::string_view header, absl::string_view served_host) {
 
 std::string EventText(absl::string_view name, const LogRecord& data, absl::string_view id) {
   const std::string id_line = id.empty() ? "" : absl::StrCat("id: ", id, "\n");
-  return absl::StrCat(id_line, "event: ", name, "\ndata: ", Dump(data), "\n\n");
+  return absl::StrCat(id_line, "event: ", name, "\ndata: ", JsonText(data), "\n\n");
 }
 
 uint64_t SeenOf(absl::string_view id, absl::string_view epoch) {
@@ -71,7 +69,7 @@ uint64_t SeenOf(absl::string_view id, absl::string_view epoch) {
 }
 
 http::Response JsonResponse(const LogRecord& data) {
-  return {.body = Dump(data),
+  return {.body = JsonText(data),
           .content_type = "application/json",
           .headers = {{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}}};
 }

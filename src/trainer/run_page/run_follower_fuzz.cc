@@ -44,9 +44,7 @@ void PollAll(RunFollower& run, size_t most_bytes) {
 std::string All(const RunFollower& run) {
   LogRecord data = run.Since(0);
   data.erase("changed");
-  const std::string text =
-      absl::StrCat(data.dump(-1, ' ', false, LogRecord::error_handler_t::replace),
-                   run.Summary()["last"].dump(-1, ' ', false, LogRecord::error_handler_t::replace));
+  const std::string text = absl::StrCat(JsonText(data), JsonText(run.Summary()["last"]));
   for (const std::string& tag : run.Tags()) {
     if (!run.MetricSince(tag, 0)) std::abort();
   }

@@ -3,12 +3,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::trainer {
 
 absl::StatusOr<std::vector<text::Turn>> TurnsOfMessages(absl::string_view json) {
-  auto parsed = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  auto parsed = ReadJson(json);
   if (!parsed.is_array()) return absl::InvalidArgumentError("the turns of its prompt are no JSON list");
   std::vector<text::Turn> turns;
   for (nlohmann::json& message : parsed) {
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<text::Turn>> TurnsOfMessages(absl::string_view json) 
     if (turn.has_content) turn.content = message["content"].get<std::string>();
     message.erase("role");
     message.erase("content");
-    if (!message.empty()) turn.fields = message.dump();
+    if (!message.empty()) turn.fields = JsonText(message);
   }
   return turns;
 }

@@ -7,8 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "text/conversation.h"
 #include "trainer/environment/tool_calls.h"
 
@@ -159,7 +159,7 @@ bool Transcript::SaysTheSame(absl::string_view rendered) const {
   const auto as_rendered = environment::ParseToolCalls(rules_->tool_format, rendered);
   if (!own.ok() || !as_rendered.ok()) return WithoutSpace(rendered) == WithoutSpace(reply_);
   const auto json = [](const text::Turn& turn) {
-    return turn.fields.empty() ? nlohmann::json() : nlohmann::json::parse(turn.fields, nullptr, false);
+    return turn.fields.empty() ? nlohmann::json() : ReadJson(turn.fields);
   };
   return WithoutSpace(own->content) == WithoutSpace(as_rendered->content) && json(*own) == json(*as_rendered);
 }
@@ -249,7 +249,7 @@ std::string TraceOf(const std::vector<TranscriptTurn>& turns) {
     }
     trace.push_back(std::move(entry));
   }
-  return trace.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonText(trace);
 }
 
 }  // namespace tdock::trainer

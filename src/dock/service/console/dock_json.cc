@@ -93,8 +93,6 @@ Json ToJson(const RowStatus& row, absl::Time now) {
           {"consumers", std::move(consumers)}};
 }
 
-void Write(const Json& json, std::ostream& out) {
-  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-}
+void Write(const Json& json, std::ostream& out) { out << JsonText(json, 2) << "\n"; }
 
 }  // namespace tdock::console

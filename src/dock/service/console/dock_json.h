@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "tdock/requests.h"
 
 namespace tdock::console {

@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<int64_t>> Integers(const Json& json, const char* key)
   }
   for (const Json& value : list) {
     if (!value.is_number_integer() || value < 0 || value > static_cast<int64_t>(kMostNumbers)) {
-      return Wrong(absl::StrCat("'", key, "' has ", value.dump().substr(0, 40), ", which is no size"));
+      return Wrong(absl::StrCat("'", key, "' has ", JsonText(value).substr(0, 40), ", which is no size"));
     }
     integers.push_back(value.get<int64_t>());
   }

@@ -22,8 +22,6 @@ using Json = nlohmann::json;
 
 constexpr int kDeepestResult = 128;
 
-std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 // A number that the code under test cannot guess.
 std::string Secret() {
   std::random_device source;
@@ -145,7 +143,7 @@ class CodeSource final : public ScoreSource {
     const Patience own{.clock = patience.clock,
                        .deadline = std::min(patience.deadline, patience.clock.Now() + options_.test_timeout),
                        .check_stop = patience.check_stop};
-    TDOCK_ASSIGN_OR_RETURN(SandboxRun run, sandbox_.Run(Dump(step.task), step.input, own));
+    TDOCK_ASSIGN_OR_RETURN(SandboxRun run, sandbox_.Run(JsonText(step.task), step.input, own));
     if (!run.begun && run.in_time) {
       return absl::UnavailableError(absl::StrCat("the sandbox did not start (exit code ", run.exit_code,
                                                  "): ", EscapeForMessage(run.words, 300)));

@@ -78,7 +78,7 @@ std::optional<Json> ParseValue(absl::string_view text) {
 std::string TextOf(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (const std::string* const digits = BigDigits(value)) return *digits;
-  if (!value.is_array()) return value.dump();
+  if (!value.is_array()) return JsonText(value);
   std::string text;  // some data sets have a list of lines
   for (const Json& line : value) absl::StrAppend(&text, text.empty() ? "" : "\n", TextOf(line));
   return text;

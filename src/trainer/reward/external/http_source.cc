@@ -110,7 +110,7 @@ class HttpSource final : public ScoreSource {
     nlohmann::json samples = nlohmann::json::array();
     for (const size_t index : indexes) samples.push_back(SampleJson(answers[index], index));
     const nlohmann::json request = {{"protocol", kProtocolVersion}, {"samples", std::move(samples)}};
-    const std::string text = request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const std::string text = JsonText(request);
     const absl::Time begun = options_.clock.Now();
     const Patience patience{.clock = options_.clock,
                             .deadline = begun + options_.timeout * static_cast<double>(indexes.size()),

@@ -192,7 +192,7 @@ class ProgramSource final : public ScoreSource {
   absl::Status ScoreBatch(std::span<const Answer> answers, const Batch& batch, RewardProgram& program, Job& job,
                           const StopCheck& stop, Batch& open) {
     size_t bytes = 0;
-    for (const size_t i : batch) bytes += SampleJson(answers[i], i).dump(-1, ' ', false, kReplace).size();
+    for (const size_t i : batch) bytes += JsonText(SampleJson(answers[i], i)).size();
     if (bytes + 1000 > kMostLineBytes) {
       if (batch.size() > 1) {
         job.Queue(batch);
@@ -231,8 +231,6 @@ class ProgramSource final : public ScoreSource {
     MutexLock lock(mu_);
     if (std::cmp_less(idle_.size(), options_.processes)) idle_.push_back(std::move(program));
   }
-
-  static constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
 
   const ProgramOptions options_;
   std::atomic<bool> said_hello_ = false;

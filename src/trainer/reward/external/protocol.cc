@@ -16,11 +16,9 @@ using Json = nlohmann::json;
 constexpr int kMostDepth = 16;
 constexpr size_t kMostParts = 100, kMostPartName = 100, kMostMessage = 2000;
 
-std::string Line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string Line(const Json& json) { return JsonText(json) + "\n"; }
 
-std::string Shown(const Json& value) {
-  return EscapeForMessage(value.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+std::string Shown(const Json& value) { return EscapeForMessage(JsonText(value)); }
 
 absl::StatusOr<Json> ParseMessage(absl::string_view line, absl::string_view type) {
   absl::StatusOr<Json> json = ParseJsonObject(line, kMostDepth);
@@ -85,7 +83,7 @@ nlohmann::json SampleJson(const Answer& answer, size_t number) {
                  {"truth", answer.truth},
                  {"source", answer.source}};
   if (!answer.messages.empty()) {
-    Json messages = Json::parse(answer.messages, nullptr, /*allow_exceptions=*/false);
+    Json messages = ReadJson(answer.messages);
     if (messages.is_array()) sample["messages"] = std::move(messages);
   }
   Json columns = Json::object();

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 #include "trainer/reward/external/score_source.h"
 
 namespace tdock::reward {

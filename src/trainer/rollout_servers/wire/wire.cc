@@ -13,7 +13,6 @@
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::trainer {
 namespace {
@@ -75,7 +74,7 @@ absl::StatusOr<std::vector<int32_t>> TokensOf(const Json& list, const WireReques
   for (const Json& one : list) {
     const std::optional<int64_t> token = one.is_number() ? Whole(one) : std::nullopt;
     if (!token || *token < 0 || *token >= vocab_size) {
-      return Wrong(absl::StrCat("has ", EscapeForMessage(one.dump(-1, ' ', true, Json::error_handler_t::replace), 40),
+      return Wrong(absl::StrCat("has ", EscapeForMessage(AsciiJsonText(one), 40),
                                 " among its token_ids; tokens are 0 to ", vocab_size - 1));
     }
     tokens.push_back(static_cast<int32_t>(*token));
@@ -94,7 +93,7 @@ absl::StatusOr<std::vector<float>> LogProbsOf(const Json& list, size_t tokens) {
     const double value = one.is_number() ? one.get<double>() : std::numeric_limits<double>::quiet_NaN();
     const auto log_prob = static_cast<float>(value);
     if (!std::isfinite(log_prob) || log_prob > kRounding) {
-      return Wrong(absl::StrCat("has ", EscapeForMessage(one.dump(-1, ' ', true, Json::error_handler_t::replace), 40),
+      return Wrong(absl::StrCat("has ", EscapeForMessage(AsciiJsonText(one), 40),
                                 " among its log-probabilities; each is a finite number that is at most 0"));
     }
     log_probs.push_back(log_prob);
@@ -221,7 +220,7 @@ std::string BodyOf(const WireRequest& request, const ServerCard& card) {
   } else {
     body["seed"] = DeriveSeed(sampling.seed, request.identity) >> 33;
   }
-  return body.dump();
+  return JsonText(body);
 }
 
 size_t MostReplyBytes(const WireRequest& request) {
