@@ -152,10 +152,17 @@ inline __attribute__((always_inline)) void AddAllPairs(const float* x,
 }
 #endif
 
-// A tile of kRows rows with the kVectors registers of outputs from `output` on.
-template <PackedFormat kFormat, bool kPairs, int kPrefetched, int kRows, int kVectors, class T>
-void MultiplyTile(const PanelProduct<T>& product, const float* x, int64_t output, const std::byte* next, T* y) {
-  static_assert(kVectors * kWidth % kLanes == 0);
+// The weights of a product, without the type of its outputs.
+struct PanelWeights {
+  const std::byte* panels;
+  const float* scales;
+  int64_t inputs;
+};
+
+// Puts the sums of a tile of kRows rows, with the kVectors registers of outputs from `output` on, into `to`:
+// [kRows, kVectors * kWidth].
+template <PackedFormat kFormat, bool kPairs, int kPrefetched, int kRows, int kVectors>
+void MultiplyTile(const PanelWeights& product, const float* x, int64_t output, const std::byte* next, float* to) {
   using Reader = WeightReader<kFormat, kVectors>;
   const int64_t panel = output / kPanelOutputs, place = output % kPanelOutputs;
   const int64_t panel_bytes = PanelBytes(kFormat, product.inputs);
@@ -173,12 +180,17 @@ void MultiplyTile(const PanelProduct<T>& product, const float* x, int64_t output
 #else
   AddAll<kFormat, kPrefetched>(x, weights, product.inputs, next, sums);
 #endif
-  for (int r = 0; r < kRows; ++r) {
-    float row[kVectors * kWidth];
-    __builtin_memcpy(row, sums.of[r], sizeof row);
-    for (int64_t i = 0; i < kVectors * kWidth && output + i < product.outputs; i += kLanes) {
+  __builtin_memcpy(to, sums.of, sizeof sums.of);
+}
+
+// Adds the bias to the sums [rows, width] of a tile, and puts them into the outputs from `output` on of its rows at
+// `y`.
+template <class T>
+void StoreTile(const PanelProduct<T>& product, int64_t rows, int64_t width, int64_t output, const float* sums, T* y) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < width && output + i < product.outputs; i += kLanes) {
       const int64_t count = std::min(product.outputs - output - i, kLanes);
-      Lanes lanes = Load(row + i);
+      Lanes lanes = Load(sums + r * width + i);
       if (product.bias != nullptr) lanes += LoadPart(product.bias + output + i, 0, count);
       T* const to = y + r * product.y_stride + output + i;
       count == kLanes ? Store(lanes, to) : Store(lanes, to, count);
@@ -186,22 +198,25 @@ void MultiplyTile(const PanelProduct<T>& product, const float* x, int64_t output
   }
 }
 
-// How many registers of outputs a tile of few rows has at once, so that sums do not wait for one another.
+// Registers of outputs that a tile has at once. Tiles of few rows have more, so that sums do not wait for one another.
+constexpr int kWideRows = 3;
 constexpr int VectorsOf(int rows) {
-  if (rows > 3) return kNarrow;
+  if (rows > kWideRows) return kNarrow;
   return rows == 1 || kWidth == kLanes ? 8 : 4;
 }
 
-// Tile `tile` of the rows, which has kRows of them, for the outputs from `output` on; returns for how many.
-template <PackedFormat kFormat, bool kPairs, int kRows, class T>
-int64_t MultiplyRows(const PanelProduct<T>& product, const RowTiles& tiles, int64_t tile, int64_t output, bool wide) {
+// Puts the sums of tile `tile` of the rows, which has kRows of them, for the outputs from `output` on, into `sums`;
+// returns for how many outputs.
+template <PackedFormat kFormat, bool kPairs, int kRows>
+int64_t MultiplyRows(const PanelWeights& weights, const float* all_rows, const RowTiles& tiles, int64_t tile,
+                     int64_t output, bool wide, float* sums) {
   using Reader = WeightReader<kFormat, kNarrow>;
-  const int64_t begin = tiles.begin(tile);
-  const float* const x = product.x + begin * (kPairs ? DividedUp(product.inputs, 2) : product.inputs);
-  T* const y = product.y + begin * product.y_stride;
-  if (wide) {
-    MultiplyTile<kFormat, kPairs, kAhead, kRows, VectorsOf(kRows)>(product, x, output, nullptr, y);
-    return VectorsOf(kRows) * kWidth;
+  const float* const x = all_rows + tiles.begin(tile) * (kPairs ? DividedUp(weights.inputs, 2) : weights.inputs);
+  if constexpr (kRows <= kWideRows) {
+    if (wide) {
+      MultiplyTile<kFormat, kPairs, kAhead, kRows, VectorsOf(kRows)>(weights, x, output, nullptr, sums);
+      return VectorsOf(kRows) * kWidth;
+    }
   }
   constexpr int64_t kOutputs = kNarrow * kWidth;
   if constexpr (kOutputs == kPanelOutputs) {
@@ -209,20 +224,24 @@ int64_t MultiplyRows(const PanelProduct<T>& product, const RowTiles& tiles, int6
     // what comes soon.
     constexpr int kAll = Reader::kPairBytes, kHalf = std::max(kAll / 2, 64);
     constexpr int64_t kLargePanel = int64_t{512} << 10, kSoon = 4096;
-    const int64_t bytes = PanelBytes(kFormat, product.inputs);
+    const int64_t bytes = PanelBytes(kFormat, weights.inputs);
     const bool is_large = bytes > kLargePanel;
-    const std::byte* const next = product.panels + output / kPanelOutputs * bytes + (is_large ? kSoon : bytes);
-    if (tiles.count == 1 || (is_large && tile == 0)) {
-      MultiplyTile<kFormat, kPairs, kAll, kRows, kNarrow>(product, x, output, next, y);
-      return kOutputs;
+    const std::byte* const next = weights.panels + output / kPanelOutputs * bytes + (is_large ? kSoon : bytes);
+    // Tiles of fewer rows are alone.
+    constexpr bool kIsAlone = kRows < (kTileRows + 1) / 2;
+    if (kIsAlone || tiles.count == 1 || (is_large && tile == 0)) {
+      MultiplyTile<kFormat, kPairs, kAll, kRows, kNarrow>(weights, x, output, next, sums);
+    } else if constexpr (!kIsAlone) {
+      if (!is_large && tile < kAll / kHalf) {
+        MultiplyTile<kFormat, kPairs, kHalf, kRows, kNarrow>(weights, x, output,
+                                                             next + tile * (weights.inputs / 2) * kHalf, sums);
+      } else {
+        MultiplyTile<kFormat, kPairs, 0, kRows, kNarrow>(weights, x, output, nullptr, sums);
+      }
     }
-    if (!is_large && tile < kAll / kHalf) {
-      MultiplyTile<kFormat, kPairs, kHalf, kRows, kNarrow>(product, x, output,
-                                                           next + tile * (product.inputs / 2) * kHalf, y);
-      return kOutputs;
-    }
+  } else {
+    MultiplyTile<kFormat, kPairs, 0, kRows, kNarrow>(weights, x, output, nullptr, sums);
   }
-  MultiplyTile<kFormat, kPairs, 0, kRows, kNarrow>(product, x, output, nullptr, y);
   return kOutputs;
 }
 
@@ -230,17 +249,22 @@ template <PackedFormat kFormat, bool kPairs, class T>
 void MultiplyPanels(const PanelProduct<T>& product) {
   const RowTiles tiles(product.rows, kTileRows);
   const int64_t padded = DividedUp(product.outputs, kPanelOutputs) * kPanelOutputs;
-  using Function = int64_t (*)(const PanelProduct<T>&, const RowTiles&, int64_t, int64_t, bool);
+  using Function = int64_t (*)(const PanelWeights&, const float*, const RowTiles&, int64_t, int64_t, bool, float*);
   constexpr auto kFunctions = []<int... kRows>(std::integer_sequence<int, kRows...>) {
-    return std::array<Function, sizeof...(kRows)>{MultiplyRows<kFormat, kPairs, kRows + 1, T>...};
+    return std::array<Function, sizeof...(kRows)>{MultiplyRows<kFormat, kPairs, kRows + 1>...};
   }(std::make_integer_sequence<int, kTileRows>());
+  const PanelWeights weights{product.panels, product.scales, product.inputs};
+  // A tile has many rows or many registers of outputs.
+  alignas(64) float sums[std::max(kTileRows * kNarrow, kWideRows * VectorsOf(1)) * kWidth];
   for (int64_t output = 0; output < product.outputs;) {
     int64_t done = 0;
     // Tiles differ by a row at most, and have as many registers of outputs where there is more than one.
     const int64_t wide_outputs = VectorsOf(static_cast<int>(tiles.size(0))) * kWidth;
-    const bool wide = tiles.count == 1 && tiles.size(0) <= 3 && padded - output >= wide_outputs;
+    const bool wide = tiles.count == 1 && tiles.size(0) <= kWideRows && padded - output >= wide_outputs;
     for (int64_t tile = 0; tile < tiles.count; ++tile) {
-      done = kFunctions[static_cast<size_t>(tiles.size(tile) - 1)](product, tiles, tile, output, wide);
+      const int64_t rows = tiles.size(tile);
+      done = kFunctions[static_cast<size_t>(rows - 1)](weights, product.x, tiles, tile, output, wide, sums);
+      StoreTile(product, rows, done, output, sums, product.y + tiles.begin(tile) * product.y_stride);
     }
     output += done;
   }
