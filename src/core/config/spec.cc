@@ -225,13 +225,20 @@ absl::StatusOr<std::map<std::string, std::string>> ValuesIn(absl::string_view ya
   return values;
 }
 
+std::vector<KeyRow> KeyRows(const Spec& spec) {
+  const auto cell = [](absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}}); };
+  std::vector<KeyRow> rows;
+  for (const auto& binding : spec.bindings()) {
+    rows.push_back({absl::StrCat("`", binding->key(), "`"), cell(binding->Expected()),
+                    cell(absl::StrCat("`", ShowYaml(binding->default_value()), "`")), cell(binding->doc())});
+  }
+  return rows;
+}
+
 std::string Reference(const Spec& spec) {
   std::string out = "| key | type | default | meaning |\n|---|---|---|---|\n";
-  const auto cell = [](absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}}); };
-  for (const auto& binding : spec.bindings()) {
-    const std::string value = absl::StrCat("`", ShowYaml(binding->default_value()), "`");
-    absl::StrAppend(&out, "| `", binding->key(), "` | ", cell(binding->Expected()), " | ", cell(value), " | ",
-                    cell(binding->doc()), " |\n");
+  for (const KeyRow& row : KeyRows(spec)) {
+    absl::StrAppend(&out, "| ", row.key, " | ", row.type, " | ", row.default_value, " | ", row.meaning, " |\n");
   }
   return out;
 }

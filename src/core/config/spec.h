@@ -260,6 +260,13 @@ std::map<std::string, std::string> Values(const Spec& spec);
 // InvalidArgument, with line and column, for text that is not such YAML or exceeds the limits.
 absl::StatusOr<std::map<std::string, std::string>> ValuesIn(absl::string_view yaml, absl::string_view name);
 
+// Cells of the row that documents one key in a Markdown table.
+struct KeyRow {
+  std::string key, type, default_value, meaning;
+  friend bool operator==(const KeyRow&, const KeyRow&) = default;
+};
+std::vector<KeyRow> KeyRows(const Spec& spec);
+
 // A Markdown table of key, type, default and meaning.
 std::string Reference(const Spec& spec);
 

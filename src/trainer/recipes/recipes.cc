@@ -1,6 +1,8 @@
 #include "trainer/recipes/recipes.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,24 @@ constexpr RecipeEntry kRecipes[] = {
     {"grpo", "reinforcement learning on prompts, with rewards by rule", MakeGrpoRecipe},
     {"dapo", "reinforcement learning on prompts whose answers have different rewards", MakeDapoRecipe},
 };
+
+struct SharedKeyRow {
+  config::KeyRow row;
+  std::vector<std::string> recipes;
+};
+
+// "`actor.optim.lr`" is in the section "actor", and "`seed`" in "run".
+std::string SectionOf(const config::KeyRow& row) {
+  const size_t dot = row.key.find('.');
+  return dot == std::string::npos ? "run" : row.key.substr(1, dot - 1);
+}
+
+// {section: its place}, as they first appear.
+std::map<std::string, size_t> SectionsOf(const std::vector<SharedKeyRow>& rows) {
+  std::map<std::string, size_t> order;
+  for (const SharedKeyRow& each : rows) order.emplace(SectionOf(each.row), order.size());
+  return order;
+}
 
 // What the key `recipe` says: the last of the overrides counts, as everywhere. An error has one sentence, or none if
 // the file cannot be parsed, which loading it reports.
@@ -89,6 +109,45 @@ absl::Status WithoutRecipe(absl::string_view problem, const std::string& yaml, c
 }
 
 }  // namespace
+
+std::string KeyReference() {
+  std::vector<SharedKeyRow> rows;
+  for (const RecipeEntry& entry : kRecipes) {
+    config::Spec spec;
+    const std::unique_ptr<Recipe> recipe = entry.make();
+    recipe->Bind(spec);
+    // New rows go behind those of the key, or of the key before.
+    size_t end = 0;
+    for (config::KeyRow& row : config::KeyRows(spec)) {
+      const auto same =
+          std::find_if(rows.begin(), rows.end(), [&](const SharedKeyRow& each) { return each.row == row; });
+      if (same != rows.end()) {
+        same->recipes.emplace_back(entry.name);
+        end = static_cast<size_t>(same - rows.begin()) + 1;
+        continue;
+      }
+      const auto last =
+          std::find_if(rows.rbegin(), rows.rend(), [&](const SharedKeyRow& each) { return each.row.key == row.key; });
+      if (last != rows.rend()) end = static_cast<size_t>(last.base() - rows.begin());
+      rows.insert(rows.begin() + static_cast<ptrdiff_t>(end++), {std::move(row), {entry.name}});
+    }
+  }
+  std::string text, section;
+  std::stable_sort(rows.begin(), rows.end(), [order = SectionsOf(rows)](const SharedKeyRow& a, const SharedKeyRow& b) {
+    return order.at(SectionOf(a.row)) < order.at(SectionOf(b.row));
+  });
+  for (const auto& [row, recipes] : rows) {
+    if (SectionOf(row) != section) {
+      section = SectionOf(row);
+      absl::StrAppend(&text, text.empty() ? "" : "\n", "### ", section,
+                      "\n\n| key | recipes | type | default | meaning |\n|---|---|---|---|---|\n");
+    }
+    const std::string in = recipes.size() == std::size(kRecipes) ? "all" : absl::StrJoin(recipes, ", ");
+    absl::StrAppend(&text, "| ", row.key, " | ", in, " | ", row.type, " | ", row.default_value, " | ", row.meaning,
+                    " |\n");
+  }
+  return text;
+}
 
 std::span<const RecipeEntry> Recipes() { return kRecipes; }
 

@@ -23,6 +23,10 @@ struct RecipeEntry {
 
 std::span<const RecipeEntry> Recipes();
 
+// The keys of all recipes as Markdown tables, one for each section. A key has a row for each set of recipes in which
+// its type, default and meaning are the same.
+std::string KeyReference();
+
 // A recipe with its defaults. InvalidArgument, with the names, for an unknown one.
 absl::StatusOr<std::unique_ptr<Recipe>> MakeRecipe(absl::string_view name);
 
