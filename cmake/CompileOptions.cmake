@@ -29,20 +29,20 @@ if(TDOCK_SANITIZE)
   endif()
 endif()
 
-find_program(CCACHE ccache)
-if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+find_program(ccache ccache NO_CACHE)
+if(ccache AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness is what ccache asks for with precompiled headers. Two checkouts share results by the base directory,
   # and by not counting the folder that debug information names.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${ccache})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)
   endif()
 endif()
 
-find_program(MOLD mold)
-if(MOLD)
+find_program(mold mold NO_CACHE)
+if(mold)
   # Each segment begins on a page of its own: where thread-local variables end a few bytes before the end of a page, mold
   # 1.10 otherwise has the loader protect a page that is not mapped, and the program does not start.
   add_link_options(-fuse-ld=mold -Wl,-z,separate-loadable-segments)

@@ -6,17 +6,14 @@
 # depends on, and TDOCK_NCCL. Without them it is empty.
 
 set(TDOCK_TORCH_DIR "" CACHE PATH "Folder of the installed torch package (the one with lib/ and include/)")
-if(NOT TDOCK_TORCH_DIR)
-  file(GLOB candidates ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-  if(candidates)
-    list(GET candidates 0 found)
-    set(TDOCK_TORCH_DIR ${found} CACHE PATH "" FORCE)
-  endif()
+set(torch_dir ${TDOCK_TORCH_DIR})
+if(NOT torch_dir)
+  file(GLOB torch_dir ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
 endif()
 
-find_library(LibTorch_CPU torch_cpu PATHS ${TDOCK_TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(LibTorch_C10 c10 PATHS ${TDOCK_TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(LibTorch_CUDA torch_cuda PATHS ${TDOCK_TORCH_DIR}/lib NO_DEFAULT_PATH)
+find_library(LibTorch_CPU torch_cpu PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
+find_library(LibTorch_C10 c10 PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
+find_library(LibTorch_CUDA torch_cuda PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_CPU LibTorch_C10
@@ -27,14 +24,14 @@ find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_CPU LibTorch_C
 set(visible ${CMAKE_BINARY_DIR}/torch_headers)
 file(MAKE_DIRECTORY ${visible})
 foreach(folder ATen c10 torch caffe2)
-  file(CREATE_LINK ${TDOCK_TORCH_DIR}/include/${folder} ${visible}/${folder} SYMBOLIC)
+  file(CREATE_LINK ${torch_dir}/include/${folder} ${visible}/${folder} SYMBOLIC)
 endforeach()
 
 add_library(LibTorch::LibTorch INTERFACE IMPORTED)
 target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE ${visible} ${visible}/torch/csrc/api/include)
-target_link_directories(LibTorch::LibTorch INTERFACE ${TDOCK_TORCH_DIR}/lib)
+target_link_directories(LibTorch::LibTorch INTERFACE ${torch_dir}/lib)
 target_link_libraries(LibTorch::LibTorch INTERFACE ${LibTorch_CPU} ${LibTorch_C10})
-target_link_options(LibTorch::LibTorch INTERFACE "-Wl,-rpath,${TDOCK_TORCH_DIR}/lib")
+target_link_options(LibTorch::LibTorch INTERFACE "-Wl,-rpath,${torch_dir}/lib")
 if(LibTorch_CUDA)
   # Only what uses LibTorch::NCCL names a symbol of libtorch_cuda; it registers its kernels when it is loaded.
   target_link_options(LibTorch::LibTorch INTERFACE
@@ -42,10 +39,15 @@ if(LibTorch_CUDA)
 endif()
 
 add_library(LibTorch::NCCL INTERFACE IMPORTED)
-file(GLOB nvidia_headers ${TDOCK_TORCH_DIR}/../nvidia/*/include)
-find_path(LibTorch_NCCL_HEADER nccl.h PATHS ${nvidia_headers} NO_DEFAULT_PATH)
-find_path(LibTorch_CUDA_HEADER cuda_runtime_api.h PATHS ${nvidia_headers} NO_DEFAULT_PATH)
-if(LibTorch_CUDA AND LibTorch_NCCL_HEADER AND LibTorch_CUDA_HEADER)
-  target_include_directories(LibTorch::NCCL SYSTEM INTERFACE ${nvidia_headers})
-  target_compile_definitions(LibTorch::NCCL INTERFACE TDOCK_NCCL)
+file(GLOB nvidia_headers ${torch_dir}/../nvidia/*/include)
+find_path(nccl_header nccl.h PATHS ${nvidia_headers} NO_DEFAULT_PATH NO_CACHE)
+find_path(cuda_header cuda_runtime_api.h PATHS ${nvidia_headers} NO_DEFAULT_PATH NO_CACHE)
+if(LibTorch_CUDA)
+  if(nccl_header AND cuda_header)
+    set(has_nccl ON)
+    target_include_directories(LibTorch::NCCL SYSTEM INTERFACE ${nvidia_headers})
+    target_compile_definitions(LibTorch::NCCL INTERFACE TDOCK_NCCL)
+  endif()
+  tdock_optional(has_nccl "NCCL, which connects GPUs"
+                 "nccl.h and cuda_runtime_api.h come with the packages that a CUDA build of torch depends on, in nvidia/")
 endif()

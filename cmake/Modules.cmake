@@ -9,8 +9,8 @@ tdock_module(core/base LINKS absl::status absl::statusor absl::strings absl::str
 # A supervising process (supervisor.cc) gives back its memory, and with it what the dynamic linker would need to find a
 # function when it is first called.
 target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
-tdock_module(core/config USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
-tdock_module(core/command USES core/base LINKS CLI11::CLI11)
+tdock_module(core/config COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
+tdock_module(core/command COLD USES core/base LINKS CLI11::CLI11)
 tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
 # gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
 tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
@@ -24,7 +24,7 @@ if(TDOCK_SANITIZE MATCHES "thread")  # which does not know fences; what they ord
 endif()
 
 # ---- Runs of several processes.
-tdock_module(runtime/launch USES core/base)
+tdock_module(runtime/launch COLD USES core/base)
 
 # ---- The dock.
 tdock_module(dock/table USES core/tensor LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
@@ -36,11 +36,11 @@ tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
 tdock_module(dock/service/wire USES dock/local LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set
              TEST_USES dock/testing)
 tdock_module(dock/service/remote NO_TSAN USES dock/service/wire core/rpc TEST_USES dock/testing)
-tdock_module(dock/service/console USES dock/local core/config LINKS CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::httplib
+tdock_module(dock/service/console COLD USES dock/local core/config LINKS CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::httplib
              PRIVATE_LINKS PkgConfig::prometheus)
 tdock_embed(tdock_dock_service_console ${PROJECT_SOURCE_DIR}/src/dock/service/console/page.html
             dock/service/console/page_template.h console::kPageTemplate)
-tdock_module(dock/service/serve NO_TSAN USES dock/service/console dock/service/remote)
+tdock_module(dock/service/serve COLD NO_TSAN USES dock/service/console dock/service/remote)
 if(TDOCK_TORCH)  # only trainers use them
   tdock_module(dock/shared USES dock/local PRIVATE_LINKS ${CMAKE_DL_LIBS})
   tdock_plugin(dock/shared/service USES dock/shared dock/service/remote)
@@ -48,9 +48,9 @@ if(TDOCK_TORCH)  # only trainers use them
 endif()
 
 # ---- Several processes.
-tdock_module(runtime/mesh USES core/tensor)
-tdock_module(runtime/dispatch USES runtime/mesh)
-tdock_module(runtime/processes USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
+tdock_module(runtime/mesh COLD USES core/tensor)
+tdock_module(runtime/dispatch COLD USES runtime/mesh)
+tdock_module(runtime/processes COLD USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
 tdock_module(runtime/control NO_TSAN USES runtime/processes core/rpc)
 tdock_plugin(runtime/control/service USES runtime/control)
 target_compile_definitions(tdock_runtime_processes PRIVATE
@@ -58,33 +58,30 @@ target_compile_definitions(tdock_runtime_processes PRIVATE
 
 # ---- The Python package.
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtime/control)
-tdock_module(runtime/rendezvous TORCH USES runtime/launch)
-tdock_module(runtime/collective USES core/tensor)
-tdock_module(runtime/collective/tensor TORCH USES runtime/collective)
+tdock_module(runtime/rendezvous TORCH COLD USES runtime/launch)
+tdock_module(runtime/collective COLD USES core/tensor)
+tdock_module(runtime/collective/tensor TORCH COLD USES runtime/collective)
 tdock_test_suites(runtime/collective/gloo/testing TORCH USES runtime/collective/gloo)
-tdock_module(runtime/collective/gloo TORCH USES runtime/collective/tensor runtime/rendezvous
+tdock_module(runtime/collective/gloo TORCH COLD USES runtime/collective/tensor runtime/rendezvous
              TEST_USES runtime/collective/gloo/testing)
-tdock_module(runtime/collective/nccl TORCH USES runtime/collective/gloo PRIVATE_LINKS LibTorch::NCCL
+tdock_module(runtime/collective/nccl TORCH COLD USES runtime/collective/gloo PRIVATE_LINKS LibTorch::NCCL
              ALONE nccl_collective.cc)
-tdock_module(runtime/replica USES runtime/collective dock/local)
+tdock_module(runtime/replica COLD USES runtime/collective dock/local)
 
 # ---- Text and data.
-tdock_module(text/jinja USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
+tdock_module(text/jinja COLD USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS PkgConfig::utf8proc)
 tdock_module(text USES core/config text/jinja LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS xxhash PkgConfig::pcre2 PkgConfig::sentencepiece PkgConfig::utf8proc
              ALONE sentencepiece_model.cc)  # sentencepiece has an absl::string_view of its own
 tdock_module(data USES text PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
 tdock_plugin(data/parquet USES data LINKS PyArrow::PyArrow)
-if(TARGET tdock_data_parquet)
-  target_compile_definitions(tdock_data PRIVATE TDOCK_PARQUET="$<TARGET_FILE_NAME:tdock_data_parquet>")
-  if(TARGET data_test)
-    add_dependencies(data_test tdock_data_parquet)
-  endif()
+if(TARGET tdock_data_parquet AND TARGET data_test)
+  add_dependencies(data_test tdock_data_parquet)
 endif()
 
 # ---- Models, generation and training.
-tdock_module(model/files USES core/tensor LINKS nlohmann_json::nlohmann_json)
+tdock_module(model/files COLD USES core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(kernels TORCH USES core/base)
 if(TARGET tdock_kernels)  # vectors are passed only between functions that are compiled for the same instructions
   target_compile_options(tdock_kernels PRIVATE -Wno-psabi)
@@ -94,33 +91,33 @@ if(TARGET tdock_kernels)  # vectors are passed only between functions that are c
                                 SKIP_UNITY_BUILD_INCLUSION ON)
   endforeach()
 endif()
-tdock_module(model/tensor_torch TORCH USES core/tensor)
-tdock_module(model/decoder TORCH USES model/tensor_torch model/files kernels LINKS nlohmann_json::nlohmann_json)
-tdock_module(engine/sampling TORCH USES core/base kernels LINKS absl::flat_hash_map)
-tdock_module(engine/cache TORCH USES model/decoder kernels LINKS absl::flat_hash_map)
-tdock_module(engine TORCH USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
+tdock_module(model/tensor_torch TORCH COLD USES core/tensor)
+tdock_module(model/decoder TORCH COLD USES model/tensor_torch model/files kernels LINKS nlohmann_json::nlohmann_json)
+tdock_module(engine/sampling TORCH COLD USES core/base kernels LINKS absl::flat_hash_map)
+tdock_module(engine/cache TORCH COLD USES model/decoder kernels LINKS absl::flat_hash_map)
+tdock_module(engine TORCH COLD USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
 tdock_module(serve/protocol USES text core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
-tdock_module(serve TORCH USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
+tdock_module(serve TORCH COLD USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
              PRIVATE_LINKS PkgConfig::prometheus)
 if(TARGET tdock_serve)
   tdock_embed(tdock_serve ${PROJECT_SOURCE_DIR}/src/serve/chat_page.html serve/chat_page.h serve::kChatPage)
 endif()
-tdock_module(trainer/reward USES text)
-tdock_module(trainer/reward/external USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
+tdock_module(trainer/reward COLD USES text)
+tdock_module(trainer/reward/external COLD USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
-tdock_module(serve/client USES trainer/reward/external LINKS nlohmann_json::nlohmann_json)
+tdock_module(serve/client COLD USES trainer/reward/external LINKS nlohmann_json::nlohmann_json)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
             trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_embed_program(tdock_trainer_reward_external rewards
                     trainer/reward/external/rewards_module.h reward::kRewardsModule _program)
-tdock_module(trainer/executor USES dock/local LINKS nlohmann_json::nlohmann_json)
-tdock_module(trainer/environment USES trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
+tdock_module(trainer/executor COLD USES dock/local LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/environment COLD USES trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_embed_program(tdock_trainer_environment environments
                     trainer/environment/environments_module.h environment::kEnvironmentsModule
                     _program _tool_schemas _episodes _agent_loops)
-tdock_module(trainer/algo TORCH)
-tdock_module(trainer/run_log USES core/config LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/algo TORCH COLD)
+tdock_module(trainer/run_log COLD USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
                charts.js=kChartsScript timeline.js=kTimelineScript run_view.js=kRunViewScript live.html=kLiveTemplate
@@ -131,39 +128,42 @@ if(TARGET tdock_trainer_run_log)
                 trainer/run_log/report_template.h trainer::${text})
   endforeach()
 endif()
-tdock_module(trainer/run_page USES trainer/run_log trainer/executor core/http PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
-tdock_module(trainer/checkpoint/parts USES core/base LINKS nlohmann_json::nlohmann_json)
-tdock_module(trainer/checkpoint TORCH USES model/decoder trainer/checkpoint/parts)
-tdock_module(trainer/merge/listing USES model/files)
-tdock_module(trainer/merge TORCH USES trainer/checkpoint trainer/merge/listing LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/run_page COLD USES trainer/run_log trainer/executor core/http PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
+tdock_module(trainer/checkpoint/parts COLD USES core/base LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/checkpoint TORCH COLD USES model/decoder trainer/checkpoint/parts)
+tdock_module(trainer/merge/listing COLD USES model/files)
+tdock_module(trainer/merge TORCH COLD USES trainer/checkpoint trainer/merge/listing LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_merge)
   tdock_embed(tdock_trainer_merge ${PROJECT_SOURCE_DIR}/src/trainer/merge/listing/list_pickled.py
               trainer/merge/list_pickled.h trainer::kListPickled)
 endif()
-tdock_module(trainer/stages TORCH USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
+tdock_module(trainer/stages TORCH COLD USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
              TEST_USES runtime/collective/gloo/testing)
-tdock_module(trainer/rollout_servers/wire USES core/base LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/rollout_servers/wire COLD USES core/base LINKS nlohmann_json::nlohmann_json)
 tdock_test_suites(trainer/rollout_servers/testing TORCH USES core/http trainer/rollout_servers)
-tdock_module(trainer/rollout_servers TORCH USES trainer/rollout_servers/wire trainer/stages trainer/reward/external
+tdock_module(trainer/rollout_servers TORCH COLD USES trainer/rollout_servers/wire trainer/stages trainer/reward/external
              LINKS nlohmann_json::nlohmann_json TEST_USES trainer/rollout_servers/testing)
-tdock_module(trainer/loop TORCH USES trainer/stages trainer/rollout_servers trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
-tdock_module(trainer/distributed TORCH USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
+tdock_module(trainer/loop TORCH COLD USES trainer/stages trainer/rollout_servers trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/distributed TORCH COLD USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
              runtime/replica runtime/collective/nccl)
 if(TARGET trainer_distributed_test)
   add_dependencies(trainer_distributed_test tdock_dock_shared_service)
 endif()
-tdock_module(trainer/recipes TORCH USES trainer/loop LONG_TESTS Learning.*)
-tdock_module(trainer/preflight TORCH USES trainer/recipes)
+tdock_module(trainer/recipes TORCH COLD USES trainer/loop LONG_TESTS Learning.*)
+tdock_module(trainer/preflight TORCH COLD USES trainer/recipes)
 
 # ---- Benchmarks, and the command.
-tdock_module(bench/harness USES core/base LINKS nlohmann_json::nlohmann_json)
+tdock_module(bench/harness COLD USES core/base LINKS nlohmann_json::nlohmann_json)
 target_compile_definitions(tdock_bench_harness PRIVATE TDOCK_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
 tdock_module(bench/dock USES bench/harness dock/local)
 tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
-tdock_module(bench/torch TORCH USES bench/harness trainer/recipes kernels)
-tdock_module(bench/serve TORCH USES bench/torch engine LINKS nlohmann_json::nlohmann_json)
+tdock_module(bench/torch TORCH COLD USES bench/harness trainer/recipes kernels)
+tdock_module(bench/serve TORCH COLD USES bench/torch engine LINKS nlohmann_json::nlohmann_json)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
-tdock_module(bench/runtime NO_TSAN TORCH USES bench/service trainer/distributed)
-tdock_module(bench/tool TORCH USES bench/dock bench/torch bench/serve bench/service bench/text bench/runtime core/command)
-tdock_module(cli TORCH USES serve serve/client trainer/preflight trainer/merge trainer/distributed trainer/run_page runtime/launch core/command)
+tdock_module(bench/runtime NO_TSAN TORCH COLD USES bench/service trainer/distributed)
+tdock_module(bench/tool TORCH COLD USES bench/dock bench/torch bench/serve bench/service bench/text bench/runtime core/command)
+tdock_module(cli TORCH COLD USES trainer/preflight runtime/launch core/command)
+tdock_module(cli/serving TORCH COLD USES cli serve serve/client)
+tdock_module(cli/runs TORCH COLD USES cli trainer/merge trainer/run_page)
+tdock_module(cli/ranks TORCH COLD USES cli trainer/distributed trainer/run_page)

@@ -5,31 +5,33 @@
 # `pip install .` (scikit-build-core) brings its own.
 
 set(TDOCK_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python to build the package for, which has nanobind")
+set(package_python ${TDOCK_PYTHON_EXECUTABLE})
 if(SKBUILD)
-  set(TDOCK_PYTHON_EXECUTABLE ${Python_EXECUTABLE})
+  set(package_python ${Python_EXECUTABLE})
   # pip shows nothing of what a build prints. Who waits at a terminal is told there.
   execute_process(COMMAND sh -c "printf '\\n  compiling the extension and the server, which takes two to three minutes on two \
 cores; pip install -v shows each step\\n' > /dev/tty" ERROR_QUIET)
-elseif(NOT TDOCK_PYTHON_EXECUTABLE)
+elseif(NOT package_python)
   file(GLOB found ${PROJECT_SOURCE_DIR}/.venv-wheel/lib/python3*/site-packages/nanobind)
   if(found)
-    set(TDOCK_PYTHON_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv-wheel/bin/python)
+    set(package_python ${PROJECT_SOURCE_DIR}/.venv-wheel/bin/python)
   endif()
 endif()
-set(has_python OFF)
-if(TDOCK_PYTHON_EXECUTABLE AND NOT TDOCK_SANITIZE)
-  set(has_python ON)
+if(TDOCK_SANITIZE)
+  set(package_python "")  # a Python that is not sanitized cannot load it
+else()
+  tdock_optional(package_python "Python package" "`scripts/setup.sh build` installs nanobind into .venv-wheel")
 endif()
-option(TDOCK_PYTHON "Build the Python package" ${has_python})
+
 # tdock_python_module(NAME USES module…)
 #
 # Declares src/NAME, the sources of the extension, as tdock_module() does modules.
 function(tdock_python_module name)
   cmake_parse_arguments(arg "" "" "USES" ${ARGN})
-  if(NOT TDOCK_PYTHON)
+  if(NOT package_python)
     return()
   endif()
-  set(Python_EXECUTABLE ${TDOCK_PYTHON_EXECUTABLE})
+  set(Python_EXECUTABLE ${package_python})
   find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
   execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
                   OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
@@ -53,7 +55,7 @@ endfunction()
 #
 # Puts the package together, with the server in it. After the targets tdock_python and tdock-dock.
 function(tdock_python_package)
-  if(NOT TDOCK_PYTHON)
+  if(NOT package_python)
     return()
   endif()
   # Links to the sources, so that an edited file needs no build.

@@ -7,20 +7,21 @@ function(tdock_targets variable)
   set(${variable} ${ARGN} PARENT_SCOPE)
 endfunction()
 
-# tdock_module(NAME [TORCH] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [TEST_USES module…]
+# tdock_module(NAME [TORCH] [COLD] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [TEST_USES module…]
 #              [ALONE source…] [LONG_TESTS filter])
 #
 # Declares the module src/NAME, such as dock/table: a static library of its *.cc, tdock_dock_table, and one test
 # executable of its *_test.cc, dock_table_test. With TDOCK_FUZZ, also one fuzzer of each *_fuzz.cc, all of them built by
 # the target `fuzzers`.
+# COLD says that no loop of it is hot, so that it is compiled with -O1, which takes a quarter less time than -O2.
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
 # TEST_USES lists the suites (tdock_test_suites) that its test executable has.
 # ALONE lists sources whose headers go with no others: they are compiled one by one, without a precompiled header.
 # NO_TSAN leaves its tests out of builds with ThreadSanitizer.
-# LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores; they get both, and more time.
+# LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores, and get both.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
 function(tdock_module name)
-  cmake_parse_arguments(arg "TORCH;NO_TSAN" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS;TEST_USES;ALONE" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD;NO_TSAN" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS;TEST_USES;ALONE" ${ARGN})
   if(arg_TORCH AND NOT TDOCK_TORCH)
     return()
   endif()
@@ -50,12 +51,16 @@ function(tdock_module name)
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_LINKS})
   endif()
   set(kind "")
+  set(heat "")
+  if(arg_COLD)
+    set(heat COLD)
+  endif()
   if(arg_TORCH)
     set(kind TORCH)
     target_link_libraries(${target} ${scope} LibTorch::LibTorch)
   endif()
   if(sources)
-    tdock_compile_together(${target} ${kind})
+    tdock_compile_together(${target} ${kind} ${heat})
   endif()
 
   if(TDOCK_TESTS AND tests AND NOT (arg_NO_TSAN AND TDOCK_SANITIZE MATCHES "thread"))
@@ -67,10 +72,10 @@ function(tdock_module name)
     set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES)
     if(arg_LONG_TESTS)
       gtest_discover_tests(${id}_test ${discovery} TEST_FILTER ${arg_LONG_TESTS} TEST_LIST ${id}_long_tests
-                           PROPERTIES TIMEOUT 1200 PROCESSORS 2)
+                           PROPERTIES LABELS unit PROCESSORS 2)
       set(short_tests TEST_FILTER -${arg_LONG_TESTS})
     endif()
-    gtest_discover_tests(${id}_test ${discovery} ${short_tests} PROPERTIES TIMEOUT 300)
+    gtest_discover_tests(${id}_test ${discovery} ${short_tests} PROPERTIES LABELS unit)
   endif()
   if(TDOCK_FUZZ)
     foreach(source ${fuzzers})

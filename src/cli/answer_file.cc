@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<AnswerFile>> AnswerFile::Open(Env& env, const Opt
     TDOCK_RETURN_IF_ERROR(made->CheckState(made_with));
     TDOCK_RETURN_IF_ERROR(made->ReadAnswers());
   } else {
-    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, made->state_path_, made_with.dump(2) + "\n"));
+    TDOCK_RETURN_IF_ERROR(WriteFileAtomically(env, made->state_path_, JsonText(made_with, 2) + "\n"));
   }
   TDOCK_ASSIGN_OR_RETURN(made->file_, env.OpenForWriting(path, WriteMode::kAppend));
   return made;
@@ -63,7 +63,7 @@ std::optional<Json> AnswerFile::MadeWith(Env& env, const std::string& path) {
   if (!env.Exists(path)) return std::nullopt;
   const absl::StatusOr<std::string> text = ReadFileUpTo(env, StatePath(path), kMaxStateBytes);
   if (!text.ok()) return std::nullopt;
-  Json state = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  Json state = ReadOrderedJson(*text);
   return state.is_object() ? std::optional(std::move(state)) : std::nullopt;
 }
 
@@ -73,7 +73,7 @@ absl::Status AnswerFile::CheckState(const Json& made_with) const {
                                                       ", which would say what it was made with, is not; ", kAdvice));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env_, state_path_, kMaxStateBytes));
-  const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json state = ReadOrderedJson(text);
   if (!state.is_object()) {
     return absl::DataLossError(absl::StrCat(state_path_, " is not an object in JSON; ", kAdvice));
   }
@@ -92,7 +92,7 @@ absl::Status AnswerFile::CheckState(const Json& made_with) const {
 }
 
 absl::Status AnswerFile::Mark(absl::string_view line, const std::string& place) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = ReadOrderedJson(line);
   const auto number = [&](const char* name, int64_t least, int64_t most) -> std::optional<int64_t> {
     if (!json.is_object() || !json.contains(name) || !json[name].is_number_integer()) return std::nullopt;
     const auto value = json[name].get<int64_t>();

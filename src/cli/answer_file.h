@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/env.h"
 #include "core/base/file_lock.h"
-#include "nlohmann/json.hpp"
+#include "core/base/json_text.h"
 
 namespace tdock::cli {
 

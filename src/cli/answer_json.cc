@@ -26,8 +26,6 @@ absl::Status AddAnswer(const engine::Completion& completion, const text::Tokeniz
   return absl::OkStatus();
 }
 
-std::string LineOf(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-}
+std::string LineOf(const Json& json) { return JsonText(json); }
 
 }  // namespace tdock::cli

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/base/json_text.h"
 #include "engine/engine.h"
-#include "nlohmann/json.hpp"
 #include "text/tokenizer.h"
 
 namespace tdock::cli {

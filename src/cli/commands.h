@@ -1,10 +1,12 @@
-// The subcommands of `tdock`. Each adds itself to the command line and returns the function that runs it.
+// The subcommands of `tdock`, some of which are in executables of their own.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
+#include "absl/status/status.h"
 #include "core/command/command.h"
 
 namespace tdock::cli {
@@ -14,27 +16,23 @@ using command::EndedWith;
 using command::Failed;
 using command::Refused;
 
+// The name of a subcommand, and the function that adds it to the command line and returns what it runs.
+using NamedCommand = std::pair<std::string, std::function<Command(CLI::App&)>>;
+
+// The main function of an executable with these subcommands. The help has all subcommands of `tdock`; one of another
+// executable is run by that.
+int RunCommands(int argc, char** argv, const std::vector<NamedCommand>& own);
+
+// Adds the subcommand with its description in the help of `tdock`.
+CLI::App* AddSubcommand(CLI::App& app, const std::string& name);
+
+// Replaces this process by the executable that has the subcommand argv[1] and, for `train`, whatever a run can ask for.
+// Returns only on failure: NotFound names where the executable was looked for and how it is built.
+absl::Status RunOtherExecutable(char** argv);
+
 Command AddInit(CLI::App& app);
-Command AddPreflight(CLI::App& app);
-Command AddTrain(CLI::App& app);
 Command AddGenerate(CLI::App& app);
-Command AddChat(CLI::App& app);
-Command AddServe(CLI::App& app);
 Command AddTokenize(CLI::App& app);
-Command AddMerge(CLI::App& app);
-Command AddRuns(CLI::App& app);
 Command AddExplain(CLI::App& app);
-// `program` is what TakeProgram() has returned.
-Command AddLaunch(CLI::App& app, std::vector<std::string> program);
-
-// Of a command line `tdock launch … -- PROGRAM ARGUMENTS…`: the program and its arguments, which it removes from
-// `argc`. Otherwise nothing.
-std::vector<std::string> TakeProgram(int& argc, char** argv);
-
-// Subcommands that are executables of their own: tdock-NAME, in the folder of `tdock` or in ../libexec.
-void DescribeOtherExecutables(CLI::App& app);
-bool IsOtherExecutable(absl::string_view name);
-// Replaces this process by tdock-NAME with these arguments, the name first and null last. Returns only on failure.
-absl::Status RunOtherExecutable(char** arguments);
 
 }  // namespace tdock::cli

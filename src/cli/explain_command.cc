@@ -56,12 +56,7 @@ Command AddExplain(CLI::App& app) {
     bool json = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand(
-      "explain",
-      "Says what a run that is alive does at this moment, also when it stands still: its step, what each stage works "
-      "on or waits for and since when, how many rows wait for it, are ready, leased and done, the speed of the last "
-      "step, and how old the weights were that answered it. It asks the process of the run, on the same machine, by "
-      "RUN/explain.socket, and waits five seconds for the answer.");
+  CLI::App* command = AddSubcommand(app, "explain");
   command->add_option("run", arguments->run, "Folder of the run, such as runs/grpo-001")->required();
   command->add_flag("--json", arguments->json, "Print a JSON object");
   return [arguments] { return Explain(arguments->run, arguments->json); };

@@ -132,8 +132,7 @@ void CheckTogether(const GenerateArguments& arguments) {
 
 Command AddGenerate(CLI::App& app) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = app.add_subcommand(
-      "generate", "Generates answers to prompts with a model: one line per answer, or from a file to a file.");
+  CLI::App* command = AddSubcommand(app, "generate");
   AddModelOptions(*command, "--model", arguments->model);
   AddBatchOptions(*command, arguments->model);
   command->add_option("--prompt", arguments->texts,

@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "cli/prompt_options.h"
+#include "core/base/json_text.h"
 #include "core/command/command.h"
 #include "engine/engine.h"
 #include "engine/model_folder.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::cli {
 

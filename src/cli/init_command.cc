@@ -36,8 +36,7 @@ absl::Status Init(const InitArguments& arguments) {
 
 Command AddInit(CLI::App& app) {
   auto arguments = std::make_shared<InitArguments>();
-  CLI::App* command = app.add_subcommand(
-      "init", "Writes a commented configuration that trains a model on a file, with what is found in both.");
+  CLI::App* command = AddSubcommand(app, "init");
   command->add_option("recipe", arguments->recipe, "sft or grpo")->required();
   command->add_option("--model", arguments->model, "Folder of a model in the Hugging Face layout")->required();
   command->add_option("--data", arguments->data, "File to train on: JSON lines, JSON, CSV, Parquet or text")

@@ -62,7 +62,7 @@ absl::StatusOr<Json> ParseJsonLine(absl::string_view line) {
   Checker checker;
   Json::sax_parse(line, &checker);
   TDOCK_RETURN_IF_ERROR(checker.status);
-  return Json::parse(line);
+  return ReadOrderedJson(line);
 }
 
 data::Value CellOf(const Json& json) {

@@ -3,8 +3,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/base/json_text.h"
 #include "data/value.h"
-#include "nlohmann/json.hpp"
 
 namespace tdock::cli {
 

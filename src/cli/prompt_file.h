@@ -19,8 +19,8 @@
 #include "cli/line_reader.h"
 #include "cli/prompt_options.h"
 #include "core/base/env.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "text/content_hash.h"
 
 namespace tdock::cli {

@@ -14,12 +14,12 @@
 #include "cli/json_line.h"
 #include "cli/printable.h"
 #include "core/base/env.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "data/data_config.h"
 #include "data/sample.h"
 #include "data/value_text.h"
-#include "nlohmann/json.hpp"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
 
@@ -117,12 +117,11 @@ absl::StatusOr<std::string> ChatAnswer(const text::ChatTemplate& chat_template, 
           chat_template, tokenizer, chat.turns,
           {.generation_prompt = chat.generation_prompt, .train_on = arguments.data.train_on, .context = chat.context}));
   if (!arguments.json) return WithMarks(encoded, tokenizer);
-  return nlohmann::ordered_json{{"text", encoded.text},
-                                {"ids", encoded.ids},
-                                {"loss_mask", encoded.loss_mask},
-                                {"turns", encoded.turns},
-                                {"rewritten", RewrittenTurns(encoded)}}
-      .dump();
+  return JsonText(nlohmann::ordered_json{{"text", encoded.text},
+                                         {"ids", encoded.ids},
+                                         {"loss_mask", encoded.loss_mask},
+                                         {"turns", encoded.turns},
+                                         {"rewritten", RewrittenTurns(encoded)}});
 }
 
 text::EncodeOptions Options(const TokenizeArguments& arguments) {
@@ -134,7 +133,7 @@ text::EncodeOptions Options(const TokenizeArguments& arguments) {
 }
 
 absl::StatusOr<std::vector<int32_t>> ParseIds(const std::string& line) {
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ReadJson(line);
   const auto fits = [](const nlohmann::json& id) { return id.is_number_integer() && id >= 0 && id <= INT32_MAX; };
   if (!json.is_array() || !std::all_of(json.begin(), json.end(), fits)) {
     return absl::InvalidArgumentError("it is not a JSON list of token ids, such as [1, 2]");
@@ -176,8 +175,7 @@ absl::Status Tokenize(const TokenizeArguments& arguments) {
 
 Command AddTokenize(CLI::App& app) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* command = app.add_subcommand(
-      "tokenize", "Turns each line of standard input into a JSON list of token ids, or back with --decode.");
+  CLI::App* command = AddSubcommand(app, "tokenize");
   command->add_option("--model", arguments->model, "Folder with tokenizer.json or tokenizer.model")->required();
   CLI::Option* decode = command->add_flag("--decode", arguments->decode, "Turn lists of ids into text");
   command

@@ -1,54 +1,43 @@
+#include "cli/train_command.h"
+
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/page.h"
-#include "cli/run_arguments.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/config/spec.h"
-#include "runtime/launch/rank_environment.h"
-#include "trainer/distributed/run_ranks.h"
 #include "trainer/loop/inputs.h"
-#include "trainer/loop/train.h"
 #include "trainer/preflight/numbers.h"
 #include "trainer/preflight/preflight.h"
 #include "trainer/preflight/report.h"
 #include "trainer/recipes/recipes.h"
-#include "trainer/run_log/progress.h"
 
 namespace tdock::cli {
 namespace {
 
-struct TrainArguments {
-  RunArguments run;
-  std::vector<std::string> allow_changed;
-  std::string page;
-  bool keys = false;
-};
-
 // Every key of a recipe, or of all of them.
 absl::Status PrintKeys(const std::string& recipe_name) {
-  for (const trainer::RecipeEntry& entry : trainer::Recipes()) {
-    if (!recipe_name.empty() && recipe_name != entry.name) continue;
-    const std::unique_ptr<trainer::Recipe> recipe = entry.make();
-    config::Spec spec;
-    recipe->Bind(spec);
-    std::cout << "## " << entry.name << ": " << entry.summary << "\n\n" << config::Reference(spec) << "\n";
+  if (recipe_name.empty()) {
+    std::cout << trainer::KeyReference();
+    return absl::OkStatus();
   }
-  if (recipe_name.empty()) return absl::OkStatus();
-  return Refused(trainer::MakeRecipe(recipe_name).status());
+  const auto recipe = trainer::MakeRecipe(recipe_name);
+  TDOCK_RETURN_IF_ERROR(Refused(recipe.status()));
+  config::Spec spec;
+  (*recipe)->Bind(spec);
+  std::cout << config::Reference(spec);
+  return absl::OkStatus();
 }
 
 // "val/accuracy  0.310 → 0.970", for what was measured before and after.
@@ -85,68 +74,42 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
   return absl::OkStatus();
 }
 
-// Reads, checks and trains, shown by `page` if there is one; with `ranks`, together with the other processes of the
-// run.
-absl::StatusOr<trainer::RunResult> TrainHere(trainer::Recipe& recipe, trainer::RunContext context,
-                                             trainer::PageServer* page, trainer::RunRanks* ranks) {
-  if (ranks != nullptr) ranks->AddTo(context);
-  trainer::NumberReport numbers = trainer::CheckNumbers(recipe);
-  auto inputs = trainer::LoadRunInputs(recipe, Env::Real(), context.log);
-  TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
-  const absl::Status checked = CheckBefore(recipe, *inputs, std::move(numbers), context);
-  TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
-  const auto run = trainer::PrepareRun(recipe, *std::move(inputs), std::move(context));
-  TDOCK_RETURN_IF_ERROR(Refused(run.status()));
-  const absl::Status ready = ranks == nullptr ? absl::OkStatus() : ranks->AwaitReady();
-  TDOCK_RETURN_IF_ERROR(Failed(ready));
-  if (page != nullptr) page->Follow(recipe.config().trainer.run_dir);  // which has its folder by now
-  absl::StatusOr<trainer::RunResult> result = (*run)->Train();
-  if (!result.ok()) return Failed(result.status());
-  return result;
+void LogLine(const std::string& line) {
+  // On a terminal, erases the line of the progress first. One write, so that lines of threads do not mix.
+  std::cerr << absl::StrCat(::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "", line, "\n");
 }
 
-// One of several processes. What ends it is the end of all of them.
-absl::StatusOr<trainer::RunResult> TrainTogether(trainer::Recipe& recipe, const trainer::RunContext& context,
-                                                 trainer::PageServer* page,
-                                                 const runtime::RankEnvironment& environment) {
-  const auto ranks = trainer::RunRanks::Open(recipe, environment, context);
-  TDOCK_RETURN_IF_ERROR(Refused(ranks.status()));
-  absl::StatusOr<trainer::RunResult> result = TrainHere(recipe, context, page, ranks->get());
-  (*ranks)->End(result.status());
-  return result;
-}
+}  // namespace
 
-absl::Status Train(const TrainArguments& arguments) {
-  if (arguments.keys) return PrintKeys(arguments.run.config_path);
-  const auto environment = runtime::RankEnvironment::Read(::getenv);
-  TDOCK_RETURN_IF_ERROR(Refused(environment.status()));
-  const auto recipe = arguments.run.Load();
-  TDOCK_RETURN_IF_ERROR(Refused(recipe.status()));
-
-  const std::string begin = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";  // of a line that may have the progress
-  const auto log = [begin](const std::string& line) { std::cerr << absl::StrCat(begin, line, "\n"); };
-  trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());
-  trainer::RunContext context{Env::Real(), Clock::Real(),          progress, &InterruptFlag(), log,
-                              &SaveFlag(), arguments.allow_changed};
-  context.give_up = [](const absl::Status& status) {
+CommandedRun::CommandedRun(std::unique_ptr<trainer::Recipe> recipe, std::vector<std::string> allow_changed)
+    : recipe_(std::move(recipe)),
+      progress_(trainer::ProgressOutput::StandardError(), Clock::Real()),
+      context_{Env::Real(), Clock::Real(),           progress_, &InterruptFlag(), LogLine,
+               &SaveFlag(), std::move(allow_changed)} {
+  context_.give_up = [](const absl::Status& status) {
     std::cerr << "tdock train: " << status.message() << "\nIt does not end although it must, and so the process does, "
               << "without a report. The run goes on from its last checkpoint." << std::endl;
     std::_Exit(1);
   };
-  std::unique_ptr<trainer::PageServer> page;
-  const bool is_first = !environment->has_value() || (*environment)->rank == 0;
-  if (!arguments.page.empty() && is_first) {
-    auto opened = OpenPage("", arguments.page);
-    TDOCK_RETURN_IF_ERROR(Refused(opened.status()));
-    page = *std::move(opened);
-    log(absl::StrCat("the page of this run is at ", page->url()));
-  }
-  const bool together = environment->has_value() && (*environment)->world_size > 1;
-  if (together && (*environment)->rank > 0) return Failed(trainer::ServeRun(**recipe, **environment, context));
-  const absl::StatusOr<trainer::RunResult> result = together
-                                                        ? TrainTogether(**recipe, context, page.get(), **environment)
-                                                        : TrainHere(**recipe, std::move(context), page.get(), nullptr);
-  TDOCK_RETURN_IF_ERROR(result.status());
+}
+
+absl::StatusOr<std::unique_ptr<CommandedRun>> CommandedRun::Load(const TrainArguments& arguments) {
+  absl::StatusOr<std::unique_ptr<trainer::Recipe>> recipe = arguments.run.Load();
+  TDOCK_RETURN_IF_ERROR(Refused(recipe.status()));
+  return std::unique_ptr<CommandedRun>(new CommandedRun(*std::move(recipe), arguments.allow_changed));
+}
+
+absl::Status CommandedRun::Train(trainer::RunContext context, const std::function<absl::Status()>& prepared) {
+  trainer::NumberReport numbers = trainer::CheckNumbers(*recipe_);
+  auto inputs = trainer::LoadRunInputs(*recipe_, Env::Real(), context.log);
+  TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
+  const absl::Status checked = CheckBefore(*recipe_, *inputs, std::move(numbers), context);
+  TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
+  const auto run = trainer::PrepareRun(*recipe_, *std::move(inputs), std::move(context));
+  TDOCK_RETURN_IF_ERROR(Refused(run.status()));
+  TDOCK_RETURN_IF_ERROR(Failed(prepared()));
+  const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
+  TDOCK_RETURN_IF_ERROR(Failed(result.status()));
   PrintValidation(*result);
   std::cout << "run directory      " << result->run_dir << "\n"
             << "report             " << result->run_dir << "/report.html\n"
@@ -154,18 +117,38 @@ absl::Status Train(const TrainArguments& arguments) {
   return absl::OkStatus();
 }
 
-}  // namespace
+bool NeedsRanksOrPage(const TrainArguments& arguments) {
+  const auto environment = runtime::RankEnvironment::Read(::getenv);
+  const bool has_ranks = environment.ok() && environment->has_value() && (*environment)->world_size > 1;
+  return !arguments.keys && (has_ranks || !arguments.page.empty());
+}
 
-Command AddTrain(CLI::App& app) {
+absl::Status TrainAlone(const TrainArguments& arguments) {
+  if (arguments.keys) return PrintKeys(arguments.run.config_path);
+  TDOCK_RETURN_IF_ERROR(Refused(runtime::RankEnvironment::Read(::getenv).status()));
+  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<CommandedRun> run, CommandedRun::Load(arguments));
+  return run->Train(run->context(), [] { return absl::OkStatus(); });
+}
+
+Command AddTrain(CLI::App& app, std::function<absl::Status(const TrainArguments&)> train) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = app.add_subcommand("train", "Trains a model as described in a configuration file.");
+  CLI::App* command = AddSubcommand(app, "train");
   arguments->run.AddTo(*command, "YAML file with the configuration; with --keys: a recipe");
   arguments->run.serve.option =
       command->add_flag("--serve{unix}", arguments->run.serve.value,
                         "Serve the run's dock, to look at it with `tdock dock` and for stages of other processes, at a "
                         "Unix socket; short "
                         "for trainer.serve=unix, --serve=HOST:PORT for trainer.serve=HOST:PORT");
-  command->add_option("--page", arguments->page, kPageHelp)->type_name("[HOST]:PORT");
+  command
+      ->add_option(
+          "--page", arguments->page,
+          "Serve a page that shows the run in a browser while it works: curves, samples, what each stage does and "
+          "waits "
+          "for, the machine's load. PORT or :PORT, for this machine only, or HOST:PORT, an address of this machine "
+          "that "
+          "others reach, who can then read all of it; port 0 picks a free one. `tdock runs page` shows runs of other "
+          "processes, and those that have ended")
+      ->type_name("[HOST]:PORT");
   command
       ->add_option("--allow-changed", arguments->allow_changed,
                    "A key that has changed since the checkpoint that the run goes on from was saved, or model, data, "
@@ -180,7 +163,7 @@ Command AddTrain(CLI::App& app) {
           "there is no configuration file; `tdock init` writes one; then, for example: tdock train sft.yaml");
     }
   });
-  return [arguments] { return Train(*arguments); };
+  return [arguments, train = std::move(train)] { return train(*arguments); };
 }
 
 }  // namespace tdock::cli

@@ -1,29 +1,28 @@
 #include "data/parquet_file.h"
 
-#include "absl/strings/str_cat.h"
-
-#ifdef TDOCK_PARQUET
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/beside_program.h"
 #include "core/base/status.h"
-#endif
 
 namespace tdock::data {
-
-#ifdef TDOCK_PARQUET
-
 namespace {
 
+constexpr char kReader[] = "libtdock_data_parquet.so";
+
 absl::StatusOr<OpenParquetFunction*> LoadReader() {
-  TDOCK_ASSIGN_OR_RETURN(void* const function,
-                         LoadBesideProgram(TDOCK_PARQUET, kOpenParquet, "the reader of Parquet files"));
-  return reinterpret_cast<OpenParquetFunction*>(function);
+  const absl::StatusOr<void*> function = LoadBesideProgram(kReader, kOpenParquet, "the reader of Parquet files");
+  if (!function.ok()) {
+    return absl::UnimplementedError(absl::StrCat(
+        function.status().message(), "; `make build` installs Arrow, which the reader needs, and builds it"));
+  }
+  return reinterpret_cast<OpenParquetFunction*>(*function);
 }
 
 }  // namespace
 
-bool ReadsParquet() { return true; }
+bool ReadsParquet() { return LoadReader().ok(); }
 
 absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name,
                                                         const RecordLimits& limits) {
@@ -33,18 +32,5 @@ absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<Readable
   (*open)(std::move(file), name, limits, &opened);
   return opened;
 }
-
-#else
-
-bool ReadsParquet() { return false; }
-
-absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile>, const std::string& name,
-                                                        const RecordLimits&) {
-  return absl::UnimplementedError(absl::StrCat(name,
-                                               ": this build cannot read Parquet, because Arrow was not found; "
-                                               "`make build` installs it, and builds again"));
-}
-
-#endif
 
 }  // namespace tdock::data

@@ -13,10 +13,10 @@
 
 namespace tdock::data {
 
-// Whether this build reads Parquet.
+// True if the reader can be loaded.
 bool ReadsParquet();
 
-// Unimplemented in a build without Arrow, NotFound if the reader does not lie next to the program. Row groups are
+// Unimplemented if the reader cannot be loaded, as in a build without Arrow. Row groups are
 // decoded whole, and the last ones are cached, up to 256 MiB: an order that jumps between more is slow, although one
 // call of Read() decodes each only once. Several are decoded in parallel. For the limits, a record's size is that of
 // its texts, plus 8 bytes for each other value.

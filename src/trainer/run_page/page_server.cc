@@ -405,4 +405,21 @@ absl::StatusOr<PageAddress> ParsePageAddress(const std::string& text) {
   return address;
 }
 
+absl::StatusOr<std::unique_ptr<PageServer>> OpenPage(const std::string& folder, const std::string& address,
+                                                     const std::function<void(const std::string&)>& log) {
+  TDOCK_ASSIGN_OR_RETURN(const PageAddress parsed, ParsePageAddress(address));
+  absl::StatusOr<std::unique_ptr<PageServer>> page =
+      PageServer::Start(Env::Real(), {.folder = folder, .host = parsed.host, .port = parsed.port});
+  if (absl::IsUnavailable(page.status())) {
+    return absl::UnavailableError(
+        absl::StrCat(page.status().message(), "; give the page another port, or :0 for any free one"));
+  }
+  const bool loopback = absl::StartsWith(parsed.host, "127.") || parsed.host == "::1" || parsed.host == "localhost";
+  if (page.ok() && !loopback) {
+    log(absl::StrCat("warning: everyone who can reach ", parsed.host, ":", (*page)->port(),
+                     " can read the runs, with their configuration and samples; nothing there asks for a password"));
+  }
+  return page;
+}
+
 }  // namespace tdock::trainer

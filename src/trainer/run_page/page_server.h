@@ -52,4 +52,9 @@ struct PageAddress {
 };
 absl::StatusOr<PageAddress> ParsePageAddress(const std::string& text);
 
+// Serves the page of `folder` at an address that ParsePageAddress() reads. `log` gets a warning if machines other than
+// this one can read the page. Errors name the port to try instead.
+absl::StatusOr<std::unique_ptr<PageServer>> OpenPage(const std::string& folder, const std::string& address,
+                                                     const std::function<void(const std::string&)>& log);
+
 }  // namespace tdock::trainer

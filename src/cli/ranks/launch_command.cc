@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "cli/commands.h"
+#include "cli/ranks/commands.h"
 #include "cli/run_arguments.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
@@ -142,10 +142,7 @@ std::vector<std::string> TakeProgram(int& argc, char** argv) {
 
 Command AddLaunch(CLI::App& app, std::vector<std::string> program) {
   auto arguments = std::make_shared<LaunchArguments>();
-  CLI::App* command = app.add_subcommand(
-      "launch",
-      "Starts the ranks of a run on this machine, and ends them together: `tdock train` with a configuration, or any "
-      "program that torchrun could start: tdock launch --nproc 2 -- PROGRAM ARGUMENTS…");
+  CLI::App* command = AddSubcommand(app, "launch");
   runtime::LaunchOptions& launch = arguments->launch;
   command->add_option("--nproc", launch.ranks, "Ranks on this machine")->required();
   command->add_option("--nnodes", launch.nodes, "Machines, each of which runs this command with as many ranks [1]");

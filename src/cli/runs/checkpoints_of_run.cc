@@ -1,4 +1,4 @@
-#include "cli/checkpoints_of_run.h"
+#include "cli/runs/checkpoints_of_run.h"
 
 #include <algorithm>
 #include <utility>

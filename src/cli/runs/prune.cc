@@ -1,11 +1,11 @@
-#include "cli/prune.h"
+#include "cli/runs/prune.h"
 
 #include <memory>
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cli/checkpoints_of_run.h"
+#include "cli/runs/checkpoints_of_run.h"
 #include "core/base/file_lock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/commands.h"
+#include "cli/ranks/commands.h"
 #include "cli/run_arguments.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
@@ -75,10 +75,7 @@ absl::Status Preflight(const PreflightArguments& arguments) {
 
 Command AddPreflight(CLI::App& app) {
   auto arguments = std::make_shared<PreflightArguments>();
-  CLI::App* command = app.add_subcommand(
-      "preflight",
-      "Says what a run will do before it does anything: the numbers that follow from the configuration, what the data "
-      "holds, what is trained on, and the memory that it takes. `tdock train` checks the same.");
+  CLI::App* command = AddSubcommand(app, "preflight");
   arguments->run.AddTo(*command, "YAML file with the configuration");
   command->get_option("config")->required();
   command

@@ -17,12 +17,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/line_log.h"
 #include "cli/model_options.h"
-#include "cli/other_weights.h"
 #include "cli/prompt_options.h"
+#include "cli/serving/commands.h"
+#include "cli/serving/other_weights.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/base/workers.h"
@@ -232,8 +232,7 @@ void AddLimits(CLI::App& command, ServeArguments& arguments) {
 Command AddServe(CLI::App& app) {
   auto arguments = std::make_shared<ServeArguments>();
   arguments->model.max_rows = 256;
-  CLI::App* command = app.add_subcommand(
-      "serve", "Serves a model over HTTP, with OpenAI's interface and verl's, until SIGINT or SIGTERM.");
+  CLI::App* command = AddSubcommand(app, "serve");
   AddModelOptions(*command, "--model,--model-path", arguments->model);
   AddBatchOptions(*command, arguments->model);
   command->add_option("--host", arguments->host, "Address to listen on; 0.0.0.0: all of this machine's")

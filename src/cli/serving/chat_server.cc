@@ -1,4 +1,4 @@
-#include "cli/chat_server.h"
+#include "cli/serving/chat_server.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "cli/chat_console.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/serving/chat_console.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"

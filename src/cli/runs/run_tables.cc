@@ -1,4 +1,4 @@
-#include "cli/run_tables.h"
+#include "cli/runs/run_tables.h"
 
 #include <optional>
 #include <set>
@@ -11,11 +11,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "cli/checkpoints_of_run.h"
-#include "cli/text_table.h"
+#include "cli/runs/checkpoints_of_run.h"
+#include "cli/runs/text_table.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "nlohmann/json.hpp"
 #include "trainer/preflight/grouped.h"
 
 namespace tdock::cli {
@@ -182,7 +182,7 @@ std::string ListJson(std::span<const RunSummary> runs) {
                     {"bytes", run.bytes},
                     {"changed", absl::FormatTime(absl::RFC3339_sec, run.changed, absl::UTCTimeZone())}});
   }
-  return list.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return JsonText(list, 1) + "\n";
 }
 
 absl::StatusOr<std::string> ShowText(Env& env, const RunSummary& run, bool all) {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/commands.h"
+#include "cli/runs/commands.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
@@ -194,8 +194,7 @@ absl::Status Test(const TestArguments& arguments) {
 Command AddMerge(CLI::App& app) {
   auto merge = std::make_shared<MergeArguments>();
   auto test = std::make_shared<TestArguments>();
-  CLI::App* command = app.add_subcommand(
-      "merge", "Makes a Hugging Face folder of a checkpoint, of parts of one, or of adapters: docs/merging.md.");
+  CLI::App* command = AddSubcommand(app, "merge");
   AddSource(*command, merge->source);
   command->add_option("--target_dir,--target-dir", merge->target, "The folder to make; it must not be there");
   command->add_option("--max_shard_size,--max-shard-size", merge->max_file, "The largest file of weights")

@@ -1,11 +1,11 @@
-#include "cli/other_weights.h"
+#include "cli/serving/other_weights.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "trainer/stages/guard.h"
 
 namespace tdock::cli {
@@ -27,7 +27,7 @@ absl::Status CheckSameTokens(const text::Tokenizer& served, const text::Tokenize
 }
 
 nlohmann::json SettingsOf(const model::ModelConfig& config) {
-  nlohmann::json settings = nlohmann::json::parse(model::ModelConfigJson(config));
+  nlohmann::json settings = ReadJson(model::ModelConfigJson(config));
   for (const char* const key : {"torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) settings.erase(key);
   return settings;
 }
@@ -41,8 +41,8 @@ absl::Status CheckSameSettings(const model::ModelConfig& served, const model::Mo
   for (const auto& [key, value] : keys.items()) {
     const nlohmann::json old = before.value(key, nlohmann::json()), now = after.value(key, nlohmann::json());
     if (old == now) continue;
-    return absl::InvalidArgumentError(absl::StrCat("its config.json has ", now.dump(), " for \"", key,
-                                                   "\", and the model that is served ", old.dump(),
+    return absl::InvalidArgumentError(absl::StrCat("its config.json has ", JsonText(now), " for \"", key,
+                                                   "\", and the model that is served ", JsonText(old),
                                                    "; only weights can be changed"));
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-#include "cli/text_table.h"
+#include "cli/runs/text_table.h"
 
 #include <algorithm>
 #include <cstddef>

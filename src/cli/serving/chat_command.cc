@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cli/chat_console.h"
-#include "cli/chat_server.h"
-#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/prompt_options.h"
 #include "cli/sampling_options.h"
+#include "cli/serving/chat_console.h"
+#include "cli/serving/chat_server.h"
+#include "cli/serving/commands.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "engine/answer_stream.h"
@@ -163,10 +163,7 @@ absl::Status RunChat(const CLI::App& command, const ChatArguments& arguments) {
 Command AddChat(CLI::App& app) {
   auto arguments = std::make_shared<ChatArguments>();
   arguments->model.max_rows = 1;
-  CLI::App* command = app.add_subcommand(
-      "chat",
-      "Talks with a model, of a folder or of a server: answers each line of standard input. Ctrl-C ends an answer, "
-      "'clear' forgets the conversation, 'quit' and the end of the input end the chat.");
+  CLI::App* command = AddSubcommand(app, "chat");
   AddModelOptions(*command, "--model,--path", arguments->model);
   command->get_option("--model")->required(false)->description(
       "Folder of the model, in the Hugging Face layout; with --server, a model's name there");

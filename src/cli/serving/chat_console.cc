@@ -1,4 +1,4 @@
-#include "cli/chat_console.h"
+#include "cli/serving/chat_console.h"
 
 #include <iostream>
 

@@ -10,18 +10,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/commands.h"
 #include "cli/interrupt.h"
-#include "cli/page.h"
-#include "cli/prune.h"
-#include "cli/run_tables.h"
-#include "cli/text_table.h"
+#include "cli/runs/commands.h"
+#include "cli/runs/prune.h"
+#include "cli/runs/run_tables.h"
+#include "cli/runs/text_table.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "trainer/preflight/grouped.h"
 #include "trainer/run_log/comparison.h"
 #include "trainer/run_log/run_summary.h"
+#include "trainer/run_page/page_server.h"
 
 namespace tdock::cli {
 namespace {
@@ -131,7 +131,8 @@ Command AddCompare(CLI::App& runs) {
 
 absl::Status ShowPage(const std::string& folder, const std::string& address) {
   const std::atomic<bool>& stop = InterruptFlag();
-  const absl::StatusOr<std::unique_ptr<trainer::PageServer>> page = OpenPage(folder, address);
+  const absl::StatusOr<std::unique_ptr<trainer::PageServer>> page =
+      trainer::OpenPage(folder, address, [](const std::string& line) { std::cerr << line << "\n"; });
   TDOCK_RETURN_IF_ERROR(Refused(page.status()));
   std::cout << "the page of " << EscapeForMessage(folder, 1000) << " is at " << (*page)->url()
             << " until this program is interrupted" << std::endl;
@@ -252,8 +253,7 @@ Command AddPrune(CLI::App& runs) {
 }  // namespace
 
 Command AddRuns(CLI::App& app) {
-  CLI::App* runs =
-      app.add_subcommand("runs", "Lists, shows, compares and prunes runs in their folders, and serves a page of them.");
+  CLI::App* runs = AddSubcommand(app, "runs");
   runs->require_subcommand(1);
   auto commands = std::make_shared<std::vector<std::pair<CLI::App*, Command>>>();
   for (const auto add : {AddList, AddShow, AddCompare, AddPage, AddPrune}) {
