@@ -21,15 +21,16 @@ help:
 configure:
 	@scripts/configure.sh release
 
+# Without any part that needs something optional, it fails.
 build:
 	@scripts/setup.sh build
-	@$(MAKE) --no-print-directory configure
+	@scripts/configure.sh release -DTDOCK_COMPLETE=ON
 	@cmake --build --preset release -j $(jobs)
 
 # Only what it runs: the tests and the other executables take several times as long to compile.
 demo:
 	@scripts/setup.sh demo
-	@$(MAKE) --no-print-directory configure
+	@scripts/configure.sh release -DTDOCK_COMPLETE=OFF
 	@cmake --build --preset release -j $(jobs) --target tdock
 	@python3 examples/arithmetic/make_data.py runs/arithmetic
 	@$(tdock) train examples/arithmetic/sft.yaml --run-dir $(run_dir)/sft
@@ -44,8 +45,7 @@ demo:
 test:
 	@scripts/setup.sh oracle
 	@$(MAKE) --no-print-directory build
-	@status=0; ctest --preset release -j $(jobs) --output-junit tests.xml || status=$$?; \
-	  python3 scripts/slowest.py build/release/tests.xml; exit $$status
+	@scripts/run_tests.py release unit fault integration oracle python
 
 wheel:
 	@scripts/setup.sh wheel
@@ -58,7 +58,7 @@ lint:
 sanitizers:
 	@scripts/setup.sh lint
 	@for preset in asan tsan; do \
-	  scripts/configure.sh $$preset && cmake --build --preset $$preset -j $(jobs) && ctest --preset $$preset -j $(jobs) || exit 1; done
+	  scripts/configure.sh $$preset && cmake --build --preset $$preset -j $(jobs) && scripts/run_tests.py $$preset unit integration || exit 1; done
 
 fuzz:
 	@scripts/setup.sh lint

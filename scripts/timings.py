@@ -2,6 +2,7 @@
 """What building and testing cost from nothing: in a clean clone of HEAD, without a compiler cache.
 
 usage: scripts/timings.py [--json FILE] [STEP…]          default: demo pip test
+       scripts/timings.py --gate        what `make demo` compiles, held against reference sources, in build/release
 
 Prints how long each step took and what its compiling cost in CPU-seconds, by build folder and target and for the
 slowest sources. The machine should have nothing else to do. Steps are made in a clone of their own each:
@@ -24,6 +25,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORDER = ROOT / "scripts/record_cost.py"
+# CPU-seconds of compiling for `make demo`, over that of the sources of tdock_compile_references (cmake/CompileReferences.cmake).
+DEMO_LIMIT = 40
 STEPS = {
     "demo": ["make", "demo"],
     "pip": ["bash", "-c", "python3 -m venv environment && environment/bin/python -m pip install --no-cache-dir ."],
@@ -32,20 +36,29 @@ STEPS = {
 }
 
 
-def record(log, command):
-    """A launcher of compilers and linkers: runs the command, and adds a line with what it cost to the file `log`."""
-    start = time.monotonic()
-    _, status, usage = os.wait4(os.posix_spawnp(command[0], command, os.environ), 0)
-    entry = {
-        "folder": os.path.basename(os.getcwd()),
-        "output": command[command.index("-o") + 1] if "-o" in command else command[-1],
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "wall_s": time.monotonic() - start,
-        "max_mb": usage.ru_maxrss // 1024,
-    }
-    with open(log, "a") as file:
-        file.write(json.dumps(entry) + "\n")
-    return os.waitstatus_to_exitcode(status)
+def read(log):
+    """What the recorder has written, without CMake's own trials."""
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    return [entry for entry in entries if "cmTC_" not in entry["output"]]
+
+
+def gate():
+    """Compiles what `make demo` compiles, and the reference sources beside it, in this folder and past the compiler cache,
+    which then has the results. Fails if the demo costs more than DEMO_LIMIT times as much as the references."""
+    log = ROOT / "build/demo_cost.jsonl"
+    log.unlink(missing_ok=True)
+    environment = os.environ | {"CCACHE_RECACHE": "1", "CCACHE_PREFIX": str(RECORDER), "TDOCK_COST_LOG": str(log)}
+    ninja, targets = ["ninja", "-C", "build/release"], ["tdock", "tdock_compile_references"]
+    for command in ([*ninja, "-t", "clean", *targets], [*ninja, *targets]):
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    costs = {True: 0.0, False: 0.0}
+    for entry in read(log):
+        costs["tdock_compile_references" in entry["output"]] += entry["cpu_s"]
+    if not costs[True] or not costs[False]:
+        sys.exit("nothing was recorded: is ccache installed, and does build/release use it?")
+    ratio = costs[False] / costs[True]
+    print(f"make demo compiles for {costs[False]:.0f} CPU-seconds, {ratio:.1f} times the reference sources; the limit is {DEMO_LIMIT}")
+    return ratio > DEMO_LIMIT
 
 
 def run(step, folder):
@@ -53,11 +66,11 @@ def run(step, folder):
     clone, log = folder / step, folder / f"{step}.jsonl"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     log.touch()
-    launcher = ";".join([sys.executable, str(pathlib.Path(__file__).resolve()), "--record", str(log)])
     environment = os.environ | {
         "CCACHE_DISABLE": "1",
-        "CMAKE_CXX_COMPILER_LAUNCHER": launcher,
-        "CMAKE_CXX_LINKER_LAUNCHER": launcher,
+        "CMAKE_CXX_COMPILER_LAUNCHER": str(RECORDER),
+        "CMAKE_CXX_LINKER_LAUNCHER": str(RECORDER),
+        "TDOCK_COST_LOG": str(log),
     }
     start, first = time.monotonic(), None
     with subprocess.Popen(STEPS[step], cwd=clone, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -66,7 +79,7 @@ def run(step, folder):
                 first = time.monotonic() - start
             print(f"{time.monotonic() - start:7.1f} {line}", end="", flush=True)
     seconds = time.monotonic() - start
-    compiled = [json.loads(line) for line in log.read_text().splitlines()]
+    compiled = read(log)
     shutil.rmtree(clone)
     return {"step": step, "wall_s": seconds, "exit": process.returncode, "first_training_step_s": first, "compiled": compiled}
 
@@ -77,7 +90,7 @@ def target_of(entry):
 
 
 def report(result):
-    compiled = [entry for entry in result["compiled"] if "cmTC_" not in entry["output"]]  # CMake's own trials
+    compiled = result["compiled"]
     print(f"\n{result['step']}: {result['wall_s']:.0f} s, exit code {result['exit']}")
     if result["first_training_step_s"] is not None:
         print(f"  the first step of training after {result['first_training_step_s']:.0f} s")
@@ -95,8 +108,8 @@ def report(result):
 
 
 def main():
-    if sys.argv[1:2] == ["--record"]:
-        return record(sys.argv[2], sys.argv[3:])
+    if sys.argv[1:] == ["--gate"]:
+        return gate()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", metavar="FILE", help="file for all figures")
     parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))

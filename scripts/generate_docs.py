@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Writes the generated parts of README.md and docs/*.md.
+
+usage: scripts/generate_docs.py [--check] [FOLDER]     FOLDER: with the executables; default: build/release
+
+A part begins with `<!-- generated: COMMAND -->`, where COMMAND is one of `tdock`, and ends with `<!-- end -->`. --check
+changes nothing and fails if a part is not what its command prints, or if a row of a generated table stands elsewhere
+as well.
+"""
+
+import argparse
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PART = re.compile(r"<!-- generated: (?P<command>tdock [^>]*?) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
+SHORTEST_ROW = 40
+
+
+def pages():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def printed(command, folder):
+    words = shlex.split(command)
+    return subprocess.run([folder / words[0], *words[1:]], capture_output=True, text=True, check=True).stdout
+
+
+def generated(page, folder):
+    """The text of the page, with its parts made anew."""
+    return PART.sub(lambda part: f"<!-- generated: {part['command']} -->\n\n{printed(part['command'], folder)}\n<!-- end -->\n", page)
+
+
+def copies(texts):
+    """["PAGE: ROW"] of rows that stand more than once although they are generated."""
+    rows = {row for text in texts.values() for part in PART.finditer(text) for row in part["text"].splitlines()}
+    rows = {row for row in rows if row.startswith("|") and len(row) >= SHORTEST_ROW and not set(row) <= set("|- ")}
+    headings = {row for row in rows if any(row in text and row + "\n|--" in text for text in texts.values())}
+    found, seen = [], set()
+    for page, text in texts.items():
+        for line in text.splitlines():
+            row = next((row for row in (line, line[line.find("|") :]) if row in rows - headings), None)
+            if row in seen:
+                found.append(f"{page.relative_to(ROOT)}: {row[:100]}")
+            seen.add(row)
+            seen.discard(None)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing, and fail if something is not up to date")
+    parser.add_argument("folder", nargs="?", type=pathlib.Path, default=ROOT / "build/release", help="with the executables")
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    made = {page: generated(page.read_text(), folder) for page in pages()}
+    problems = copies(made)
+    for page, text in made.items():
+        if text == page.read_text():
+            continue
+        if arguments.check:
+            problems.append(f"{page.relative_to(ROOT)} is not up to date: run scripts/generate_docs.py")
+        else:
+            page.write_text(text)
+            print(f"wrote {page.relative_to(ROOT)}")
+    sys.exit("\n".join(problems) or None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Holds README.md, CONTRIBUTING.md, ARCHITECTURE.md and docs/*.md against the project: generated parts are up to date, and the
+commands, options, keys, files, links and targets of make that a page names exist.
+
+usage: docs_test.py TDOCK"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md")] + sorted((ROOT / "docs").glob("*.md"))
+FOLDERS = "src|docs|tests|scripts|examples|bench|cmake|include|python/transfer_dock|packaging|proto"
+# Of other systems, and names with dots that are no keys: weights, files of weights, columns of data.
+FOREIGN_FILES = ("tests/ut/", "tests/test-chat-template.cpp")
+NO_KEYS = ("model.layers.", "model.safetensors", "reward_model.")
+TDOCK = None
+
+
+def code(text):
+    """[(line, code)] of the code on a page: between backticks, in fences, and in indented blocks. Lines that end with \\ are joined."""
+    found, fenced = [], False
+    for number, line in enumerate(re.sub(r"\\\n\s*", " ", text).splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            found.append((number, line.strip()))
+        else:
+            found += [(number, each) for each in re.findall(r"`([^`]+)`", line)]
+    return found
+
+
+def anchors(text):
+    """The names by which links reach the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Help:
+    """The commands of `tdock`, with their options, as --help prints them."""
+
+    def __init__(self):
+        self.texts = {}
+
+    def text(self, *words):
+        if words not in self.texts:
+            shown = subprocess.run([TDOCK, *words, "--help"], capture_output=True, text=True)
+            self.texts[words] = shown.stdout if shown.returncode == 0 else ""
+        return self.texts[words]
+
+    def subcommands(self, *words):
+        listed = self.text(*words).partition("Subcommands:")[2]
+        return set(re.findall(r"^  (\S+)", listed, re.MULTILINE))
+
+    def problem(self, call):
+        """What is wrong with the call of a command, "tdock WORDS…"; None if nothing."""
+        words, own = call.split()[1:], ()
+        while words and words[0] in self.subcommands(*own):
+            own, words = (*own, words[0]), words[1:]
+        if not own:
+            return f"there is no command {words[0]}"
+        for option in re.findall(r"(?<!\S)(--[a-z][a-z_-]*)", " ".join(words).partition(" -- ")[0]):
+            if not re.search(rf"(?<![\w-]){option}(?![\w-])", self.text(*own)):
+                return f"tdock {' '.join(own)} has no option {option}"
+        return None
+
+
+class DocsTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.texts = {page: page.read_text() for page in PAGES}
+
+    def each(self, problem_of):
+        """Fails with all that `problem_of` says of code on a page."""
+        problems = []
+        for page, text in self.texts.items():
+            for number, each in code(text):
+                problems += [f"{page.relative_to(ROOT)}:{number}: {problem}" for problem in problem_of(each)]
+        self.assertEqual([], problems)
+
+    def test_generated_parts_are_up_to_date(self):
+        script = [sys.executable, ROOT / "scripts/generate_docs.py", "--check", pathlib.Path(TDOCK).parent]
+        checked = subprocess.run(script, capture_output=True, text=True)
+        self.assertEqual(0, checked.returncode, checked.stderr)
+
+    def test_links_lead_somewhere(self):
+        problems = []
+        for page, text in self.texts.items():
+            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+                path, _, anchor = target.partition("#")
+                if re.match(r"[a-z]+:", target):
+                    continue
+                file = (page.parent / path).resolve() if path else page
+                if not file.exists():
+                    problems.append(f"{page.name}: {target}: there is no such file")
+                elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
+                    problems.append(f"{page.name}: {target}: there is no such heading")
+        self.assertEqual([], problems)
+
+    def test_commands_and_their_options_exist(self):
+        commands = Help()
+        self.assertIn("train", commands.subcommands())
+        self.assertIn("no option", commands.problem("tdock train --nonsense"))
+        self.assertIn("no command", commands.problem("tdock nonsense"))
+
+        def problems(each):
+            calls = re.findall(r"(?:^|[\s;&|`])(?:build/release/)?(tdock [a-z]+(?=[\s`]|$)[^|;&>`]*)", each)
+            return [problem for problem in map(commands.problem, calls) if problem]
+
+        self.each(problems)
+
+    def test_keys_exist(self):
+        keys = set(re.findall(r"^\| `([\w.]+)` \|", subprocess.run([TDOCK, "train", "--keys"], capture_output=True, text=True).stdout, re.MULTILINE))
+        self.assertGreater(len(keys), 200)
+        foreign = set(re.findall(r'"([a-z_]+\.[\w.]+)"', "".join((ROOT / "src/trainer/recipes" / name).read_text() for name in ("field_names.cc", "foreign_values.cc"))))
+        sections = {key.partition(".")[0] for key in keys if "." in key}
+
+        def problems(each):
+            given = re.findall(r"(?<![\w./:@-])([a-z_]+(?:\.[a-z_0-9]+)+)(?==|$|[\s:,])", each)
+            for key in given:
+                known = key in keys | foreign or any(other.startswith(key + ".") for other in keys | foreign)
+                if key.partition(".")[0] in sections and not known and not key.startswith(NO_KEYS):
+                    yield f"there is no key {key}"
+
+        self.each(problems)
+
+    def test_files_exist(self):
+        def problems(each):
+            for path in re.findall(rf"(?<![\w./…-])((?:{FOLDERS})/[\w./-]*\w)(?![\w…*<{{/])", each):
+                if not (ROOT / path).exists() and not list(ROOT.glob(path + ".*")) and not path.startswith(FOREIGN_FILES):
+                    yield f"there is no {path}"
+
+        self.each(problems)
+
+    def test_targets_of_make_and_presets_exist(self):
+        targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        presets = {each["name"] for each in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+
+        def problems(each):
+            for target in re.findall(r"(?:^|&& )make ([a-z][\w-]*)", each):
+                if target not in targets:
+                    yield f"make has no target {target}"
+            for preset in re.findall(r"--preset ([a-z]+)", each):
+                if preset not in presets:
+                    yield f"there is no preset {preset}"
+
+        self.each(problems)
+
+
+if __name__ == "__main__":
+    TDOCK = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
