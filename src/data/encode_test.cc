@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 #include "data/collate.h"
 #include "data/mini_dataset.h"
 #include "data/phase_split.h"
@@ -15,7 +17,6 @@ namespace tdock::data {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using text::Role;
 using text::Turn;
 
@@ -131,11 +132,10 @@ TEST_F(Encoding, OverlongPromptsFollowTheRule) {
   EXPECT_TRUE(kept.truncated);
   EncodingRules strict = rules;
   strict.overlong_prompts = OverlongPrompts::kError;
-  const absl::Status refused = Encoded("custom", Phase::kPrompt, {"12345"}, strict).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(refused.message(), "the prompt has 5 tokens; at most 4 are allowed by data.max_prompt_length");
-  EXPECT_EQ(Encoded("custom", Phase::kSft, {"123456789", "a"}, strict).status().message(),
-            "the prompt has 9 tokens; at most 5 are allowed by data.max_length");
+  EXPECT_THAT(Encoded("custom", Phase::kPrompt, {"12345"}, strict).status(),
+              Fails(absl::StatusCode::kOutOfRange, {"5 tokens", "at most 4", "data.max_prompt_length"}));
+  EXPECT_THAT(Encoded("custom", Phase::kSft, {"123456789", "a"}, strict).status(),
+              Fails(absl::StatusCode::kOutOfRange, {"9 tokens", "at most 5", "data.max_length"}));
 }
 
 TEST_F(Encoding, LongSequencesLoseTheirEnd) {
@@ -154,23 +154,22 @@ TEST_F(Encoding, LongSequencesLoseTheirEnd) {
 }
 
 TEST_F(Encoding, AWrongTypeIsNamed) {
-  const auto message = [&](const std::string& name, Phase phase, Record record) {
-    return std::string(Encoded(name, phase, std::move(record)).status().message());
+  const auto expect = [&](const std::string& name, Phase phase, Record record, std::vector<std::string> names) {
+    EXPECT_THAT(Encoded(name, phase, std::move(record)).status(),
+                Fails(absl::StatusCode::kInvalidArgument, std::move(names)));
   };
-  EXPECT_EQ(message("custom", Phase::kPrompt, {int64_t{3}}), "column 'prompt': it holds a number; text is expected");
-  EXPECT_EQ(message("custom", Phase::kPrompt, OfOne(List{})), "column 'prompt': it holds a list; text is expected");
-  EXPECT_EQ(message("chat", Phase::kPrompt, {2.5}),
-            "column 'prompt': it holds a number; text or a list of turns is expected");
-  EXPECT_EQ(message("chat", Phase::kSft, {"x"}), "column 'messages': it holds text; a list of turns is expected");
-  EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Message("user", "q"), true})),
-            "column 'messages': turn 2: it holds a truth value; an object with \"role\" and \"content\" is expected");
-  EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Message("robot", "q")})),
-            "column 'messages': turn 1: the role \"robot\" is none of system, developer, user, human, assistant, gpt, "
-            "tool, observation and function");
-  EXPECT_EQ(message("chat", Phase::kSft, OfOne(List{Object{{"role", "user"}}})),
-            "column 'messages': turn 1: \"content\" (or \"value\") is missing; text is expected");
-  EXPECT_EQ(message("chat", Phase::kReward, {"q", List{Message("user", "x")}, "b"}),
-            "column 'chosen': its turns do not end with the assistant's");
+  expect("custom", Phase::kPrompt, {int64_t{3}}, {"'prompt'", "a number;", "text is"});
+  expect("custom", Phase::kPrompt, OfOne(List{}), {"'prompt'", "a list;", "text is"});
+  expect("chat", Phase::kPrompt, {2.5}, {"'prompt'", "a number;", "text or", "turns"});
+  expect("chat", Phase::kSft, {"x"}, {"'messages'", "text;", "turns"});
+  expect("chat", Phase::kSft, OfOne(List{Message("user", "q"), true}),
+         {"'messages'", "turn 2", "truth value", "\"role\"", "\"content\""});
+  expect("chat", Phase::kSft, OfOne(List{Message("robot", "q")}),
+         {"'messages'", "turn 1", "\"robot\"", "system", "developer", "user", "human", "assistant", "gpt", "tool",
+          "observation", "function"});
+  expect("chat", Phase::kSft, OfOne(List{Object{{"role", "user"}}}),
+         {"'messages'", "turn 1", "\"content\" (or \"value\")", "missing"});
+  expect("chat", Phase::kReward, {"q", List{Message("user", "x")}, "b"}, {"'chosen'", "assistant"});
 }
 
 TEST_F(Encoding, AFieldOfATurnThatTheTemplateDoesNotMentionIsRefused) {
@@ -182,14 +181,12 @@ TEST_F(Encoding, AFieldOfATurnThatTheTemplateDoesNotMentionIsRefused) {
     turn.emplace_back(name, std::move(value));
     return turn;
   };
-  EXPECT_EQ(
-      message(with("tool_calls", List{Object{{"id", "1"}}})),
-      "turn 1 of the conversation: it has \"tool_calls\", which the template \"chatml\" does not mention, and would "
-      "leave out");
-  EXPECT_THAT(message(with("reasoning_content", "Let me think.")), HasSubstr("it has \"reasoning_content\""));
-  EXPECT_THAT(message(with("weight", int64_t{0})), HasSubstr("it has \"weight\""));
-  EXPECT_EQ(message(with("from", "gpt")), "column 'prompt': turn 1: it has both \"role\" and \"from\"");
-  EXPECT_EQ(message(with("value", "q")), "column 'prompt': turn 1: it has both \"content\" and \"value\"");
+  EXPECT_THAT(message(with("tool_calls", List{Object{{"id", "1"}}})),
+              Mentions({"turn 1", "\"tool_calls\"", "\"chatml\""}));
+  EXPECT_THAT(message(with("reasoning_content", "Let me think.")), Mentions({"\"reasoning_content\""}));
+  EXPECT_THAT(message(with("weight", int64_t{0})), Mentions({"\"weight\""}));
+  EXPECT_THAT(message(with("from", "gpt")), Mentions({"'prompt'", "turn 1", "\"role\" and \"from\""}));
+  EXPECT_THAT(message(with("value", "q")), Mentions({"'prompt'", "turn 1", "\"content\" and \"value\""}));
   for (const auto& [name, value] : std::vector<std::pair<std::string, Value>>{{"tool_calls", Value()},
                                                                               {"tool_calls", List{}},
                                                                               {"name", ""},
@@ -215,10 +212,11 @@ TEST(MakeSample, TurnsKeepTheirFieldsAndTheToolsTheyMayCall) {
   EXPECT_FALSE(sample->conversation[0].has_content);
   EXPECT_EQ(sample->context.tools, R"([{"name": "f"}])");
   EXPECT_EQ(made(calls, "[1]")->context.tools, "[1]");
-  EXPECT_EQ(made(calls, int64_t{1}).status().message(),
-            "column 'tools': it holds a number; a list, or a list in JSON as text, is expected");
+  EXPECT_THAT(made(calls, int64_t{1}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"'tools'", "a number;", "list", "JSON"}));
   calls[0].second = "user";
-  EXPECT_THAT(std::string(made(calls, Value()).status().message()), HasSubstr("\"content\" (or \"value\") is nothing"));
+  EXPECT_THAT(made(calls, Value()).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"\"content\" (or \"value\")", "nothing"}));
 }
 
 TEST_F(Encoding, AnAnswerMayRepeatThePrompt) {
@@ -231,34 +229,28 @@ TEST_F(Encoding, AnAnswerMayRepeatThePrompt) {
   const List longer{Message("assistant", "a"), Message("user", "r"), Message("assistant", "b")};
   EXPECT_EQ(Text(Made("chat", Phase::kReward, {"q", longer, "b"}).ids),
             expected + "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
-  const auto message = [&](Value prompt, Value rejected) {
-    return std::string(
-        Encoded("chat", Phase::kReward, {std::move(prompt), "a", std::move(rejected)}).status().message());
+  const auto status = [&](Value prompt, Value rejected) {
+    return Encoded("chat", Phase::kReward, {std::move(prompt), "a", std::move(rejected)}).status();
   };
-  EXPECT_EQ(message("p", whole),
-            "column 'rejected': its turns begin neither with the assistant's nor with all of the prompt, which stands "
-            "in a column of its own");
-  EXPECT_THAT(message(List{Message("system", "s"), Message("user", "q")}, whole), HasSubstr("column 'rejected'"));
+  EXPECT_THAT(status("p", whole),
+              Fails(absl::StatusCode::kInvalidArgument, {"column 'rejected'", "assistant", "prompt"}));
+  EXPECT_THAT(status(List{Message("system", "s"), Message("user", "q")}, whole),
+              Fails(absl::StatusCode::kInvalidArgument, {"column 'rejected'"}));
 }
 
 TEST(SampleEncoder, NeedsATemplateForTurns) {
   const auto tokenizer = AsciiTokenizer();
-  EXPECT_THAT(std::string(SampleEncoder::Create(*Adapters().Find("chat"), Phase::kPrompt, *tokenizer, std::nullopt, {})
-                              .status()
-                              .message()),
-              HasSubstr("need a template; set data.template"));
+  EXPECT_THAT(SampleEncoder::Create(*Adapters().Find("chat"), Phase::kPrompt, *tokenizer, std::nullopt, {}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"\"chat\"", "data.template"}));
   EXPECT_TRUE(SampleEncoder::Create(*Adapters().Find("custom"), Phase::kPrompt, *tokenizer, std::nullopt, {}).ok());
 }
 
 TEST(Adapters, AnUnknownNameIsToldHowToAddOne) {
-  const absl::Status status = Adapters().Find("my/data").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(
-      status.message(),
-      "there is no data set \"my/data\"; there are Dahoas/full-hh-rlhf, Dahoas/rm-static, chat, custom, text. To add "
-      "one, name its columns in the file of data.adapters: \"my/data: {style: text, prompt: …, chosen: …, rejected: "
-      "…}\"; or take \"custom\" and set data.columns.prompt and so on; or take \"auto\", which goes by the columns of "
-      "the file");
+  EXPECT_THAT(Adapters().Find("my/data").status(),
+              Fails(absl::StatusCode::kNotFound,
+                    {"\"my/data\"", "Dahoas/full-hh-rlhf, Dahoas/rm-static, chat, custom, text", "data.adapters",
+                     "\"my/data: {style: text, prompt: …, chosen: …, rejected: …}\"", "\"custom\"",
+                     "data.columns.prompt", "\"auto\""}));
 }
 
 TEST_F(Encoding, SamplesCarryWhatAnEvaluationNeeds) {
@@ -317,18 +309,22 @@ TEST(Adapters, AreAddedInYaml) {
                                                    .label = "score"}));
   EXPECT_EQ(*adapters.Find("custom"), (Adapter{.name = "custom", .text = "body"}));
   EXPECT_THAT(*ColumnsOf(*adapters.Find("my/data.v2"), Phase::kSft), ElementsAre("question", "answer", "score"));
-  EXPECT_EQ(ColumnsOf(*adapters.Find("custom"), Phase::kPrompt).status().message(),
-            "the data set \"custom\" names no column for \"prompt\", which the phase prompt needs; set "
-            "data.columns.prompt");
+  EXPECT_THAT(
+      ColumnsOf(*adapters.Find("custom"), Phase::kPrompt).status(),
+      Fails(absl::StatusCode::kInvalidArgument, {"\"custom\"", "\"prompt\"", "phase prompt", "data.columns.prompt"}));
 }
 
 TEST(Adapters, TellEverythingThatIsWrong) {
   Adapters adapters;
-  EXPECT_EQ(adapters.AddYaml("good:\n  prompt: p\nx:\n  promt: q\n  style: chatty\ny: z\n", "a.yaml").message(),
-            "a.yaml:4: x.promt: unknown; there are style, prompt, input, chosen, rejected, conversation, label, truth, "
-            "truth_after, source and text\n"
-            "a.yaml:5: x.style: text, chat or alpaca is expected\n"
-            "a.yaml:6: y: a name with columns under it is expected, such as \"my_data: {prompt: question}\"");
+  const absl::Status wrong = adapters.AddYaml("good:\n  prompt: p\nx:\n  promt: q\n  style: chatty\ny: z\n", "a.yaml");
+  EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
+  const std::vector<std::string> lines = absl::StrSplit(wrong.message(), '\n');
+  EXPECT_THAT(lines, ElementsAre(Mentions({"a.yaml:4:", "x.promt",
+                                           "style, prompt, input, chosen, rejected, conversation, label, truth, "
+                                           "truth_after, source",
+                                           "and text"}),
+                                 Mentions({"a.yaml:5:", "x.style", "text, chat", "alpaca"}),
+                                 Mentions({"a.yaml:6:", " y:", "\"my_data: {prompt: question}\""})));
   EXPECT_FALSE(adapters.Find("good").ok());
 }
 
@@ -340,10 +336,10 @@ TEST(Sample, HasTheTruthTheSourceAndWhatIsKept) {
   EXPECT_EQ(sample->truth, "4");
   EXPECT_EQ(sample->source, "gsm8k");
   EXPECT_THAT(sample->kept, ElementsAre("[]", ""));
-  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", std::nan(""), "s", "", ""}).status().message(),
-            "column 't': it holds nan; a finite number is expected");
-  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", "t", "s", "", std::nan("")}).status().message(),
-            "column 'l': it holds nan; a finite number is expected");
+  EXPECT_THAT(MakeSample(adapter, Phase::kPrompt, {"p", std::nan(""), "s", "", ""}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"column 't'", "nan", "finite"}));
+  EXPECT_THAT(MakeSample(adapter, Phase::kPrompt, {"p", "t", "s", "", std::nan("")}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"column 'l'", "nan", "finite"}));
 }
 
 TEST(Sample, TheTruthMayFollowAMark) {
@@ -353,7 +349,7 @@ TEST(Sample, TheTruthMayFollowAMark) {
     return sample.ok() ? sample->truth : std::string(sample.status().message());
   };
   EXPECT_EQ(truth("2 + 2 #### no #### 1,004\n"), "1,004");
-  EXPECT_EQ(truth("4"), "column 't': it does not hold \"####\", which the right answer follows");
+  EXPECT_THAT(truth("4"), Mentions({"column 't'", "\"####\""}));
 }
 
 TEST(Sample, AlpacasPromptHasItsText) {
@@ -365,6 +361,7 @@ TEST(Sample, AlpacasPromptHasItsText) {
     const auto* text = std::get_if<std::string>(&*sample->prompt);
     return text != nullptr ? *text : std::get<std::vector<Turn>>(*sample->prompt)[0].content;
   };
+  // The prompts of Stanford Alpaca, word for word: models were trained on them.
   const std::string without =
       "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
       "### Instruction:\nAdd.\n\n### Response:";
@@ -374,7 +371,7 @@ TEST(Sample, AlpacasPromptHasItsText) {
             "Below is an instruction that describes a task, paired with an input that provides further context. Write "
             "a response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n2 and "
             "2\n\n### Response:");
-  EXPECT_EQ(prompt(int64_t{2}), "column 'input': it holds a number; text is expected");
+  EXPECT_THAT(prompt(int64_t{2}), Mentions({"column 'input'", "a number;", "text is"}));
   adapter.style = Adapter::Style::kChat;
   EXPECT_EQ(prompt("2 and 2"), "Add.\n2 and 2");
 }
@@ -391,13 +388,11 @@ TEST(Sample, ThePromptMayBeWhatBothAnswersBeginWith) {
   EXPECT_EQ(pair->chosen, Sample::Part(std::vector<Turn>{{.role = Role::kAssistant, .content = "good"}}));
   EXPECT_EQ(pair->rejected, Sample::Part(std::vector<Turn>{{.role = Role::kAssistant, .content = "bad"}}));
   EXPECT_EQ(MakeSample(adapter, Phase::kSft, OfOne(good))->conversation.size(), 4u);
-  EXPECT_EQ(MakeSample(adapter, Phase::kReward, {good, List{Message("user", "z"), Message("assistant", "a")}})
-                .status()
-                .message(),
-            "column 'rejected': without a prompt, the dialogues must begin with the same turns, up to an assistant's; "
-            "turn 1 is another");
-  EXPECT_EQ(MakeSample(adapter, Phase::kReward, {"good", bad}).status().message(),
-            "column 'chosen': it holds text; a list of turns, the prompt's among them, is expected");
+  EXPECT_THAT(
+      MakeSample(adapter, Phase::kReward, {good, List{Message("user", "z"), Message("assistant", "a")}}).status(),
+      Fails(absl::StatusCode::kInvalidArgument, {"column 'rejected'", "prompt", "turn 1"}));
+  EXPECT_THAT(MakeSample(adapter, Phase::kReward, {"good", bad}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"column 'chosen'", "text;", "turns", "prompt"}));
 }
 
 TEST(Sample, LabelsAreNumbers) {
@@ -406,13 +401,13 @@ TEST(Sample, LabelsAreNumbers) {
            {Value(true), 1}, {Value(false), 0}, {Value(int64_t{-3}), -3}, {Value(0.5), 0.5}, {Value("1e2"), 100}}) {
     EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", value})->label, label);
   }
-  EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", "good"}).status().message(),
-            "column 'l': it holds text; a number is expected");
+  EXPECT_THAT(MakeSample(adapter, Phase::kPrompt, {"p", "good"}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"column 'l'", "text;", "a number"}));
   EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", Value()})->label, std::nullopt);
   for (const auto& [value, shown] : std::vector<std::pair<Value, std::string>>{
            {Value("nan"), "nan"}, {Value("-inf"), "-inf"}, {Value(std::nan("")), "nan"}, {Value("1e999"), "inf"}}) {
-    EXPECT_EQ(MakeSample(adapter, Phase::kPrompt, {"p", value}).status().message(),
-              absl::StrCat("column 'l': it holds ", shown, "; a finite number is expected"));
+    EXPECT_THAT(MakeSample(adapter, Phase::kPrompt, {"p", value}).status(),
+                Fails(absl::StatusCode::kInvalidArgument, {"column 'l'", absl::StrCat(" ", shown, ";"), "finite"}));
   }
 }
 
@@ -464,8 +459,8 @@ TEST(Collate, PromptsArePaddedOnTheLeft) {
   EXPECT_THAT(rows->mask, ElementsAre(0, 0, 1, 1, 1, 0, 0, 0, 1, 1));
   EXPECT_EQ(rows->rows, 2);
   EXPECT_EQ(CollatePrompts(std::vector<EncodedSample>{Row({1}), Row({2, 3})}, 0)->width, 2);
-  EXPECT_EQ(CollatePrompts(std::vector<EncodedSample>{Row({1, 2, 3})}, 0, 2).status().message(),
-            "a row has 3 tokens, which is more than the 2 of the batch");
+  EXPECT_THAT(CollatePrompts(std::vector<EncodedSample>{Row({1, 2, 3})}, 0, 2).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"3 tokens", "the 2"}));
 }
 
 TEST(Collate, AnEndTokenThatIsAlsoThePaddingStaysInTheMask) {

@@ -6,11 +6,12 @@
 #include <atomic>
 #include <set>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::data {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Sample i is i; of every 10, one is bad, one incomplete and one overlong, where that is wished.
 class Numbers final : public Source<int64_t> {
@@ -189,20 +190,17 @@ class Dropped final : public Source<int64_t> {
 TEST(Loader, AnEpochWithoutSamplesEndsAnEndlessLoader) {
   const Dropped source;
   Loader<int64_t> loader(source, {});
-  const absl::Status status = loader.Next().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "none of the 3 records yields a sample: 0 bad, 0 incomplete, 3 overlong so far");
+  EXPECT_THAT(loader.Next().status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"3 records", "0 bad", "0 incomplete", "3 overlong"}));
 }
 
 TEST(Loader, AnEpochWithFewerSamplesThanABatchIsAnError) {
   const Numbers source(10, false);
   for (const int64_t epochs : {0, 2}) {
     Loader<int64_t> loader(source, {.batch_size = 8, .epochs = epochs, .skip_bad_records = true});
-    const absl::Status status = loader.Next().status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(status.message(),
-              "an epoch has no batch: batch_size is 8, only 7 of the 10 records yield a sample (1 bad, 1 incomplete, "
-              "1 overlong so far), and drop_last leaves out incomplete batches");
+    EXPECT_THAT(loader.Next().status(),
+                Fails(absl::StatusCode::kFailedPrecondition,
+                      {"batch_size is 8", " 7 of", "10 records", "1 bad", "1 incomplete", "1 overlong", "drop_last"}));
   }
   Loader<int64_t> exact(source, {.batch_size = 7, .epochs = 2, .skip_bad_records = true});
   EXPECT_EQ(Take(exact).size(), 2u);

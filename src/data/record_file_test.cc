@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fails.h"
 #include "data/parquet_file.h"
 #include "data/testing/bytes_file.h"
 
@@ -19,7 +20,6 @@ namespace tdock::data {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 absl::StatusOr<std::unique_ptr<RecordFile>> Open(std::string bytes, Format format, const RecordLimits& limits = {}) {
   return OpenRecordFile(std::make_unique<BytesFile>(std::move(bytes)), "f", format, limits);
@@ -74,18 +74,17 @@ TEST(JsonLines, GivesTheCellsAskedFor) {
 }
 
 TEST(JsonLines, ABadRecordNamesItsLineAndStopsNoOther) {
-  EXPECT_THAT(
-      ReadAll("{\"a\": 1}\n\n{\"a\": }\n{\"a\": 2}\n[1]\n{\"a\": \"\xff\"}\n{\"a\": 1, \"a\": 2}\n"
-              "{\"a\": 3} x\n{\"a\": {\"b\": 1, \"b\": 2}}\n{\"a\": 4}",
-              Format::kJsonLines, {"a"}),
-      ElementsAre("1", HasSubstr("f:3: not JSON: "), "2", "f:5: not a JSON object",
-                  "f:6: not valid UTF-8 at byte 8 of the record", "f:7: the name 'a' occurs twice in one object",
-                  HasSubstr("f:8: not JSON: "), "f:9: column 'a': the name 'b' occurs twice in one object", "4"));
+  EXPECT_THAT(ReadAll("{\"a\": 1}\n\n{\"a\": }\n{\"a\": 2}\n[1]\n{\"a\": \"\xff\"}\n{\"a\": 1, \"a\": 2}\n"
+                      "{\"a\": 3} x\n{\"a\": {\"b\": 1, \"b\": 2}}\n{\"a\": 4}",
+                      Format::kJsonLines, {"a"}),
+              ElementsAre("1", Mentions({"f:3: not JSON: "}), "2", Mentions({"f:5: ", "JSON object"}),
+                          Mentions({"f:6: ", "UTF-8", "byte 8"}), Mentions({"f:7: ", "'a'", "twice"}),
+                          Mentions({"f:8: not JSON: "}), Mentions({"f:9: column 'a': ", "'b'", "twice"}), "4"));
 }
 
 TEST(JsonLines, NoNumberIsNamed) {
   EXPECT_THAT(ReadAll("{\"a\": NaN}\n{\"a\": -Infinity}\n{\"a\": \"NaN\"}", Format::kJsonLines, {"a"}),
-              ElementsAre(HasSubstr("f:1: not JSON: "), HasSubstr("NaN and Infinity are no numbers in JSON"), "'NaN'"));
+              ElementsAre(Mentions({"f:1: not JSON: ", "NaN"}), Mentions({"f:2: not JSON: ", "Infinity"}), "'NaN'"));
 }
 
 TEST(JsonLines, NamesAreThoseOfTheFirstRecords) {
@@ -110,9 +109,9 @@ TEST(JsonLines, LinesAreRightFarIntoAFile) {
 TEST(JsonLines, BoundsWhatOneRecordCosts) {
   EXPECT_THAT(ReadAll("{\"a\": 1}\n{\"a\": \"xxxxxxxxxxxxxx\"}\n{\"a\": 2}", Format::kJsonLines, {"a"},
                       {.max_record_bytes = 16}),
-              ElementsAre("1", "f:2: the record has 24 bytes; at most 16 are read", "2"));
+              ElementsAre("1", Mentions({"f:2: ", "24 bytes", "at most 16"}), "2"));
   const std::string deep = absl::StrCat("{\"a\": ", std::string(100, '['), std::string(100, ']'), "}");
-  EXPECT_THAT(ReadAll(deep, Format::kJsonLines, {"a"}), ElementsAre("f:1: more than 32 nested objects and lists"));
+  EXPECT_THAT(ReadAll(deep, Format::kJsonLines, {"a"}), ElementsAre(Mentions({"f:1: ", "32 nested"})));
 }
 
 TEST(Json, IsAListOfObjects) {
@@ -122,25 +121,23 @@ TEST(Json, IsAListOfObjects) {
 }
 
 TEST(Json, WhatIsNoListIsRefusedWithTheLine) {
-  EXPECT_THAT(ReadAll(" \n", Format::kJson, {}),
-              ElementsAre("f:2: the file is empty; a JSON list of objects is expected"));
-  EXPECT_THAT(ReadAll("{}", Format::kJson, {}),
-              ElementsAre("f:1: a JSON list of objects is expected, which begins with '[', not '{'; a file with an "
-                          "object on each line is of the format jsonl"));
-  EXPECT_THAT(ReadAll("[\n1]", Format::kJson, {}),
-              ElementsAre("f:2: the list holds something that is no object: it begins with '1'"));
-  EXPECT_THAT(ReadAll("[{}\n{}]", Format::kJson, {}), ElementsAre("f:2: '{' between objects; ',' or ']' is expected"));
-  EXPECT_THAT(ReadAll("[{},]", Format::kJson, {}),
-              ElementsAre("f:1: the list holds something that is no object: it begins with ']'"));
-  EXPECT_THAT(ReadAll("[{},\n{\"a\": \"}]\n", Format::kJson, {}),
-              ElementsAre("f:2: the object that begins here never ends"));
-  EXPECT_THAT(ReadAll("[{}\n", Format::kJson, {}), ElementsAre("f:2: the list never ends: ']' is missing"));
-  EXPECT_THAT(ReadAll("[{}]\n.", Format::kJson, {}), ElementsAre("f:2: '.' after the end of the list"));
+  const auto expect = [](std::string bytes, std::vector<std::string> names) {
+    EXPECT_THAT(Open(std::move(bytes), Format::kJson).status(),
+                Fails(absl::StatusCode::kInvalidArgument, std::move(names)));
+  };
+  expect(" \n", {"f:2: ", "empty", "JSON list"});
+  expect("{}", {"f:1: ", "'['", "'{'", "jsonl"});
+  expect("[\n1]", {"f:2: ", "no object", "'1'"});
+  expect("[{}\n{}]", {"f:2: ", "'{'", "',' or ']'"});
+  expect("[{},]", {"f:1: ", "no object", "']'"});
+  expect("[{},\n{\"a\": \"}]\n", {"f:2: ", "object", "never ends"});
+  expect("[{}\n", {"f:2: ", "list", "never ends", "']'"});
+  expect("[{}]\n.", {"f:2: ", "'.'", "list"});
 }
 
 TEST(Json, ABadObjectNamesItsLine) {
   EXPECT_THAT(ReadAll("[{\"a\": 1},\n{\"a\" 1},\n{\"a\": x},\n{\"a\": 2}]", Format::kJson, {"a"}),
-              ElementsAre("1", HasSubstr("f:2: not JSON"), HasSubstr("f:3: not JSON"), "2"));
+              ElementsAre("1", Mentions({"f:2: not JSON"}), Mentions({"f:3: not JSON"}), "2"));
 }
 
 TEST(Csv, FollowsRfc4180) {
@@ -152,19 +149,18 @@ TEST(Csv, FollowsRfc4180) {
 TEST(Csv, ABadRecordNamesItsLineAndStopsNoOther) {
   EXPECT_THAT(
       ReadAll("a,b\n1\n2,x\"y\n3,\"x\"y\n4,\"\n\",5\n6,\xff\n7,ok\n8,x\ry\n9,\"open\n10,x\n", Format::kCsv, {"a"}),
-      ElementsAre("f:2: the record has 1 fields, the header 2",
-                  "f:3: field 2: a quote inside a field that does not begin with one",
-                  "f:4: field 2: 'y' where a comma or the end of the line is expected",
-                  "f:5: the record has 3 fields, the header 2", "f:7: not valid UTF-8 at byte 1 of the record", "'7'",
-                  "f:9: field 2: '\\r' where a comma or the end of the line is expected",
-                  "f:10: field 2: the closing quote is missing"));
+      ElementsAre(Mentions({"f:2: ", "1 fields", "header 2"}), Mentions({"f:3: field 2: ", "quote inside"}),
+                  Mentions({"f:4: field 2: ", "'y'", "comma"}), Mentions({"f:5: ", "3 fields", "header 2"}),
+                  Mentions({"f:7: ", "UTF-8", "byte 1"}), "'7'", Mentions({"f:9: field 2: ", "'\\r'", "comma"}),
+                  Mentions({"f:10: field 2: ", "closing quote"})));
 }
 
 TEST(Csv, TheHeaderMustBeSound) {
-  EXPECT_THAT(ReadAll("", Format::kCsv, {}),
-              ElementsAre("f: the file is empty; a header with column names is expected"));
-  EXPECT_THAT(ReadAll("\na,a\n", Format::kCsv, {}), ElementsAre("f:2: the header has the column 'a' twice"));
-  EXPECT_THAT(ReadAll("a\"\n", Format::kCsv, {}), ElementsAre(HasSubstr("f:1: the header: field 1: a quote inside")));
+  EXPECT_THAT(Open("", Format::kCsv).status(), Fails(absl::StatusCode::kInvalidArgument, {"f: ", "empty", "header"}));
+  EXPECT_THAT(Open("\na,a\n", Format::kCsv).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"f:2: ", "header", "'a'", "twice"}));
+  EXPECT_THAT(Open("a\"\n", Format::kCsv).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"f:1: ", "header", "field 1", "quote inside"}));
   EXPECT_THAT((*Open("a,b c,\n1,2,3", Format::kCsv))->columns(), ElementsAre("a", "b c", ""));
 }
 
@@ -172,7 +168,7 @@ TEST(Text, EachLineIsARecord) {
   EXPECT_THAT(ReadAll("one\r\n\n  two \nthree", Format::kText, {"text", "a"}),
               ElementsAre("'one' -", "'  two ' -", "'three' -"));
   EXPECT_THAT(ReadAll("ok\nb\xff\n", Format::kText, {"text"}),
-              ElementsAre("'ok'", "f:2: not valid UTF-8 at byte 2 of the record"));
+              ElementsAre("'ok'", Mentions({"f:2: ", "UTF-8", "byte 2"})));
 }
 
 TEST(RecordFile, AnyOrderGivesTheSameRecords) {
@@ -194,7 +190,7 @@ TEST(RecordFile, AnyOrderGivesTheSameRecords) {
     const auto file = *Open(bytes, format);
     const std::vector<std::string> in_order = ReadAll(*file, {"text"});
     ASSERT_EQ(in_order.size(), 3000u);
-    EXPECT_THAT(in_order[7], HasSubstr(absl::StrCat("f:", format == Format::kCsv ? 9 : 8, ": ")));
+    EXPECT_THAT(in_order[7], Mentions({absl::StrCat("f:", format == Format::kCsv ? 9 : 8, ": ")}));
     std::vector<int64_t> order(3000);
     std::iota(order.begin(), order.end(), 0);
     rng.Shuffle(std::span(order));
@@ -253,8 +249,8 @@ constexpr char kParquet[] = "tests/data/records.parquet";
 TEST(Parquet, GivesTheCellsAskedForOrSaysThatItCannot) {
   const auto file = OpenRecordFile(Env::Real(), kParquet, Format::kParquet);
   if (!ReadsParquet()) {
-    EXPECT_EQ(file.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(file.status().message()), HasSubstr("this build cannot read Parquet"));
+    EXPECT_THAT(file.status(),
+                Fails(absl::StatusCode::kUnimplemented, {kParquet, "libtdock_data_parquet.so", "make build"}));
     return;
   }
   ASSERT_TRUE(file.ok()) << file.status();
@@ -265,9 +261,8 @@ TEST(Parquet, GivesTheCellsAskedForOrSaysThatItCannot) {
   EXPECT_THAT(ReadAll(**file, {"messages"}, {4, 0, 3, 2}),
               ElementsAre("[]", "[{role:'user',content:'hi'},{role:'assistant',content:'yo'}]",
                           "[{role:'user',content:-}]", "-"));
-  EXPECT_THAT(ReadAll(**file, {"when"}, {1}), ElementsAre(absl::StrCat(kParquet,
-                                                                       ": record 2: column 'when': values of the "
-                                                                       "type timestamp[ms] are not supported")));
+  EXPECT_THAT(ReadAll(**file, {"when"}, {1}),
+              ElementsAre(Mentions({kParquet, "record 2", "column 'when'", "timestamp[ms]"})));
 }
 
 // Forty records in groups of two: "00aaa…", "01bbb…".
@@ -332,8 +327,7 @@ TEST(Parquet, AFileThatFailsIsNoBadRecord) {
       *OpenRecordFile(std::make_unique<FailingFile>(*Env::Real().ReadFile(kGroups), fails), "f", Format::kParquet);
   fails = true;
   const auto read = [&] { return file->Read(std::vector<int64_t>{3}, std::vector<std::string>{"text"})[0].status(); };
-  EXPECT_EQ(read().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(read().message()), HasSubstr("f: record 4: the disk is gone"));
+  EXPECT_THAT(read(), Fails(absl::StatusCode::kUnavailable, {"f: record 4: the disk is gone"}));
   fails = false;
   EXPECT_TRUE(read().ok()) << read();
 }
@@ -344,21 +338,17 @@ TEST(Parquet, BoundsWhatOneRecordCosts) {
     const auto file = OpenRecordFile(Env::Real(), kParquet, Format::kParquet, limits);
     return file.ok() ? ReadAll(**file, {column}, {0, 1}) : std::vector{std::string(file.status().message())};
   };
-  EXPECT_THAT(
-      read({.max_record_bytes = 2}, "prompt"),
-      ElementsAre(
-          "'a'", absl::StrCat(kParquet, ": record 2: column 'prompt': the record has more than 2 bytes, the maximum")));
+  EXPECT_THAT(read({.max_record_bytes = 2}, "prompt"),
+              ElementsAre("'a'", Mentions({kParquet, "record 2", "column 'prompt'", "2 bytes"})));
   EXPECT_THAT(read({.max_depth = 3}, "messages")[0], testing::StartsWith("[{"));
-  EXPECT_THAT(read({.max_depth = 2}, "messages")[0],
-              HasSubstr("record 1: column 'messages': more than 2 nested objects and lists"));
-  EXPECT_THAT(read({.max_columns = 3}, "prompt"),
-              ElementsAre(absl::StrCat(kParquet, ": it has 7 columns; at most 3 are read")));
+  EXPECT_THAT(read({.max_depth = 2}, "messages")[0], Mentions({"record 1", "column 'messages'", "2 nested"}));
+  EXPECT_THAT(read({.max_columns = 3}, "prompt"), ElementsAre(Mentions({kParquet, "7 columns", "at most 3"})));
 }
 
 TEST(Parquet, AColumnThatComesTwiceIsRefused) {
   if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
-  EXPECT_EQ(OpenRecordFile(Env::Real(), "tests/data/twice.parquet", Format::kParquet).status().message(),
-            "tests/data/twice.parquet: it has the column 'a' twice");
+  EXPECT_THAT(OpenRecordFile(Env::Real(), "tests/data/twice.parquet", Format::kParquet).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"tests/data/twice.parquet", "column 'a'", "twice"}));
 }
 
 TEST(Parquet, TheLibrariesInsideArrowStayHiddenFromTheProgram) {
@@ -381,7 +371,7 @@ TEST(Parquet, DamageIsAnErrorAndNoCrash) {
     const auto file = Open(bytes, Format::kParquet);
     if (!file.ok()) {
       ++refused;
-      EXPECT_THAT(std::string(file.status().message()), HasSubstr("f: not a valid Parquet file"));
+      EXPECT_THAT(std::string(file.status().message()), Mentions({"f: ", "Parquet file"}));
     } else if ((*file)->size() < 1000) {
       ReadAll(**file, {"prompt", "messages", "label"});
     }
@@ -392,13 +382,14 @@ TEST(Parquet, DamageIsAnErrorAndNoCrash) {
 TEST(Format, IsKnownByNameOrPath) {
   EXPECT_EQ(*FormatNamed("jsonl"), Format::kJsonLines);
   EXPECT_EQ(FormatName(Format::kParquet), "parquet");
-  EXPECT_EQ(FormatNamed("xml").status().message(),
-            "there is no format 'xml'; there are jsonl, json, csv, text, parquet");
+  EXPECT_THAT(FormatNamed("xml").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"'xml'", "jsonl, json, csv, text, parquet"}));
   EXPECT_EQ(*FormatOfPath("a/b.ndjson"), Format::kJsonLines);
   EXPECT_EQ(*FormatOfPath("b.json"), Format::kJson);
   EXPECT_EQ(*FormatOfPath("b.csv"), Format::kCsv);
   EXPECT_EQ(*FormatOfPath("b.txt"), Format::kText);
-  EXPECT_THAT(std::string(FormatOfPath("b.bin").status().message()), HasSubstr("b.bin: the format cannot be inferred"));
+  EXPECT_THAT(FormatOfPath("b.bin").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"b.bin: ", "format", ".jsonl, .ndjson, .json, .csv"}));
 }
 
 }  // namespace

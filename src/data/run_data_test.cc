@@ -10,6 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/base/testing/fails.h"
 #include "data/parquet_file.h"
 #include "data/testing/char_vocabulary.h"
 
@@ -47,7 +51,6 @@ class RunDataTest : public testing::Test {
     return OpenRunData(env_, config_, phase, *tokenizer_, folder_,
                        [this](const std::string& line) { log_.push_back(line); });
   }
-  std::string Message(Phase phase = Phase::kPrompt) { return std::string(Open(phase).status().message()); }
   std::vector<EncodedSample> Samples(const Source<EncodedSample>& source) {
     std::vector<int64_t> indexes(static_cast<size_t>(source.size()));
     std::iota(indexes.begin(), indexes.end(), 0);
@@ -121,10 +124,12 @@ TEST_F(RunDataTest, AFileComesAsOftenAsItsWeight) {
   EXPECT_EQ(prompts.size(), 10u);
   EXPECT_EQ(std::count(prompts.begin(), prompts.end(), "a0"), 2);
   config_.train_weights = {"2"};
-  EXPECT_EQ(Message(), "there are 1 data.train_weights for 2 data.train_files; give one for each");
+  EXPECT_THAT(Open().status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"1 data.train_weights", "2 data.train_files"}));
   for (const char* weight : {"nan", "0", "-1", "inf", "x", "1e9"}) {
     config_.train_weights = {"1", weight};
-    EXPECT_EQ(Message(), absl::StrCat("\"", weight, "\" in data.train_weights is not a number above 0 and up to 1000"));
+    EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kInvalidArgument,
+                                       {absl::StrCat("\"", weight, "\""), "data.train_weights", "1000"}));
   }
 }
 
@@ -147,7 +152,7 @@ TEST_F(RunDataTest, AShareIsHeldOut) {
   EXPECT_NE(Prompts(*Open()->validation), held);
   config_.train_files = {WritePrompts("c.jsonl", "c", 1)};
   config_.train_weights = {};
-  EXPECT_EQ(Message(), "data.val_share 0.25 leaves none of the 1 samples to train on");
+  EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kInvalidArgument, {"data.val_share 0.25", "1 samples"}));
 }
 
 TEST_F(RunDataTest, SamplesInBothAreAWarning) {
@@ -159,10 +164,10 @@ TEST_F(RunDataTest, SamplesInBothAreAWarning) {
     ASSERT_TRUE(data.ok()) << data.status();
     EXPECT_THAT(Prompts(*data->validation), ElementsAre("a0", "a1", "b0", "b1"));
     EXPECT_EQ(data->train->size(), 5);
-    EXPECT_THAT(data->warnings, ElementsAre("2 of the 4 validation samples are also in the training data"));
+    EXPECT_THAT(data->warnings, ElementsAre(Mentions({"2 of", "4 validation", "training"})));
   }
   config_.val_files.push_back(config_.val_files[0]);
-  EXPECT_THAT(Open()->warnings, ElementsAre("4 of the 6 validation samples are also in the training data"));
+  EXPECT_THAT(Open()->warnings, ElementsAre(Mentions({"4 of", "6 validation", "training"})));
   config_.val_files = {WritePrompts("validation.jsonl", "b", 2)};
   EXPECT_THAT(Open()->warnings, ElementsAre());
 }
@@ -170,11 +175,12 @@ TEST_F(RunDataTest, SamplesInBothAreAWarning) {
 TEST_F(RunDataTest, OfMuchTrainingDataSomeIsComparedWithTheValidationSamples) {
   config_.train_files = {WritePrompts("train.jsonl", "a", 20'100)};
   config_.val_files = {WritePrompts("validation.jsonl", "a", 200)};
+  const absl::Time begin = absl::Now();
   const auto data = Open();
   ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_THAT(data->warnings,
-              ElementsAre(EndsWith(" of the 200 validation samples are also in the training data, of which 20000 of "
-                                   "20100 samples were compared")));
+  // The comparison also ends after ten seconds. Opening then took at least as long.
+  const std::string compared = absl::Now() - begin < absl::Seconds(10) ? " 20000 of" : " of";
+  EXPECT_THAT(data->warnings, ElementsAre(Mentions({"200 validation", "training", compared, "20100 samples"})));
 }
 
 TEST_F(RunDataTest, AFolderHasItsSplits) {
@@ -246,23 +252,21 @@ TEST_F(RunDataTest, VerlsParquetGivesPromptsWithTheirTruth) {
 TEST_F(RunDataTest, AMissingColumnIsToldWhatToSet) {
   const std::string path = Write("a.jsonl", "{\"q\": \"?\", \"meta\": {\"answer\": 4}}\n");
   config_.train_files = {path};
-  EXPECT_EQ(Message().find(path + ": its columns tell of no form of data that is known: q, meta. Known are: "), 0u);
+  const auto expect = [this](std::vector<std::string> names, Phase phase = Phase::kPrompt) {
+    EXPECT_THAT(Open(phase).status(), Fails(absl::StatusCode::kInvalidArgument, std::move(names)));
+  };
+  expect({path + ": ", "q, meta.", "messages;", "data.columns.prompt"});
   config_.columns.prompt = "question";
-  EXPECT_EQ(Message(),
-            path + ": there is no column 'question'; there are: q, meta; set data.columns.prompt to one of them");
+  expect({path + ": ", "'question'", "q, meta;", "data.columns.prompt"});
   config_.columns.prompt = "q";
   config_.columns.truth = "meta.truth";
-  EXPECT_EQ(Message(),
-            path + ": there is no column 'meta.truth'; there are: answer; set data.columns.truth to one of them");
+  expect({path + ": ", "'meta.truth'", ": answer;", "data.columns.truth"});
   config_.columns.truth = "meta.answer";
   EXPECT_EQ(Samples(*Open()->train)[0].truth, "4");
   config_.columns.keep = {"id"};
-  EXPECT_EQ(Message(), path + ": there is no column 'id'; there are: q, meta; set data.keep to one of them");
+  expect({path + ": ", "'id'", "q, meta;", "data.keep"});
   config_.columns.keep = {};
-  EXPECT_EQ(Message(Phase::kSft),
-            path +
-                ": the data set \"prompt\" names no column for \"chosen\", which the phase sft needs; set "
-                "data.columns.chosen; there are the columns q, meta");
+  expect({path + ": ", "\"prompt\"", "\"chosen\"", "phase sft", "data.columns.chosen", "q, meta"}, Phase::kSft);
 }
 
 TEST_F(RunDataTest, ALaterRecordWithAColumnThatIsNotReadIsAnError) {
@@ -275,45 +279,44 @@ TEST_F(RunDataTest, ALaterRecordWithAColumnThatIsNotReadIsAnError) {
   const std::vector<int64_t> indexes = {119, 120};
   const auto loaded = data->train->Load(indexes);
   EXPECT_TRUE(loaded[0].ok()) << loaded[0].status();
-  EXPECT_THAT(std::string(loaded[1].status().message()),
-              HasSubstr("a.jsonl:121: the column 'history' is not supported, and would be left out"));
+  EXPECT_THAT(loaded[1].status(), Fails(absl::StatusCode::kInvalidArgument, {"a.jsonl:121: ", "column 'history'"}));
 }
 
 TEST_F(RunDataTest, NumbersThatAreNoneAreErrors) {
   config_.train_files = {Write("a.jsonl", "{\"prompt\": \"?\", \"answer\": NaN}\n")};
-  EXPECT_THAT(Message(), HasSubstr("a.jsonl:1: "));
-  EXPECT_THAT(Message(), Not(HasSubstr("no form of data that is known")));
+  const absl::Status refused = Open().status();
+  EXPECT_THAT(refused, Fails(absl::StatusCode::kInvalidArgument, {"a.jsonl:1: ", "NaN"}));
+  EXPECT_THAT(std::string(refused.message()), testing::Not(HasSubstr("data.columns")))
+      << "as of a file whose columns are not known";
 }
 
 TEST_F(RunDataTest, NothingToReadIsAnError) {
-  EXPECT_THAT(Message(), HasSubstr("no data is named: set data.train_files"));
+  EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kInvalidArgument, {"data.train_files", "data.name"}));
   config_.train_files = {Write("a.jsonl", "\n")};
-  EXPECT_EQ(Message(), "there are no records in " + config_.train_files[0]);
+  EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kInvalidArgument, {"no records", config_.train_files[0]}));
   config_.train_files = {JoinPath(folder_, "b.jsonl")};
-  EXPECT_EQ(Message(), config_.train_files[0] + ": there is no such file; did you mean a.jsonl?");
+  EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kNotFound, {config_.train_files[0] + ": ", " a.jsonl?"}));
   config_.train_files = {"openai/gsm8k"};
-  EXPECT_THAT(Message(), HasSubstr("nothing is downloaded; run `hf download openai/gsm8k"));
+  EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kNotFound, {"`hf download openai/gsm8k"}));
 }
 
 TEST_F(RunDataTest, NoUsableSampleIsToldWhy) {
   const std::string path = WritePrompts("a.jsonl", "long prompt ", 10);
   config_.train_files = {path};
   config_.max_prompt_length = 4;
-  const std::string expected = path +
-                               ": none of the 10 records can be used: 10 have prompts too long for "
-                               "data.max_prompt_length (4 tokens), which can be raised";
-  EXPECT_EQ(Message(), expected);
-  EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto expected = Fails(absl::StatusCode::kFailedPrecondition,
+                              {path + ": ", "10 records", ": 10 ", "data.max_prompt_length", "4 tokens"});
+  EXPECT_THAT(Open().status(), expected);
   config_.cache = JoinPath(folder_, "cache");
-  EXPECT_EQ(Message(), expected);
+  EXPECT_THAT(Open().status(), expected);
   config_.cache = "";
   config_.train_files = {Write("b.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}\n")};
-  EXPECT_EQ(Message(Phase::kSft), config_.train_files[0] +
-                                      ": none of the 1 records can be used: 1 lack a prompt or a reply, or have no "
-                                      "token that the loss counts (data.train_on)");
+  EXPECT_THAT(Open(Phase::kSft).status(),
+              Fails(absl::StatusCode::kFailedPrecondition,
+                    {config_.train_files[0] + ": ", "1 records", "reply", "data.train_on"}));
   config_.train_files = {Write("c.jsonl", "{\"prompt\": \"p\"}\n")};
   config_.val_files = {path};
-  EXPECT_EQ(Message(), expected);
+  EXPECT_THAT(Open().status(), expected);
 }
 
 TEST(DataConfig, ATildeIsTheHomeFolder) {
@@ -325,15 +328,13 @@ TEST_F(RunDataTest, TheConfigurationIsChecked) {
   DataConfig config;
   config::Spec spec;
   BindData(spec, config);
-  const std::string message(config::Load(spec,
-                                         "data: {path: a, train_files: [a, b], train_weights: [1], val_files: c, "
-                                         "val_share: 0.5}",
-                                         "c", {})
-                                .message());
-  for (const char* wrong : {"give one of the two", "there are 1 data.train_weights for 2 data.train_files",
-                            "data.val_share is for where there are no data.val_files"}) {
-    EXPECT_THAT(message, HasSubstr(wrong));
-  }
+  const absl::Status refused = config::Load(
+      spec, "data: {path: a, train_files: [a, b], train_weights: [1], val_files: c, val_share: 0.5}", "c", {});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  const std::vector<std::string> lines = absl::StrSplit(refused.message(), '\n');
+  EXPECT_THAT(lines, testing::IsSupersetOf({Mentions({"data.path", "short form", "data.train_files"}),
+                                            Mentions({"1 data.train_weights", "2 data.train_files"}),
+                                            Mentions({"data.val_share", "data.val_files", "one of"})}));
   const std::vector<std::string> overrides = {"data.val_files=[x]", "data.keep=[id]"};
   const absl::Status loaded = config::Load(
       spec, "data: {path: '', train_files: [a, b], train_weights: [1, 0.5], val_share: 0}", "c", overrides);

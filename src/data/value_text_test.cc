@@ -1,14 +1,17 @@
 #include "data/value_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "core/base/testing/fails.h"
 
 namespace tdock::data {
 namespace {
 
 TEST(ValueText, IsWhatTheCellSays) {
-  EXPECT_EQ(*TextOfValue(Value(" as it is\n")), " as it is\n");
+  EXPECT_EQ(*TextOfValue(Value(" to the letter\n")), " to the letter\n");
   EXPECT_EQ(*TextOfValue(Value()), "");
   EXPECT_EQ(*TextOfValue(Value(true)), "true");
   EXPECT_EQ(*TextOfValue(Value(int64_t{-72})), "-72");
@@ -27,9 +30,10 @@ TEST(ValueText, ListsAndObjectsAreJson) {
 }
 
 TEST(ValueText, RefusesWhatIsNoNumber) {
-  EXPECT_EQ(TextOfValue(Value(std::nan(""))).status().message(), "it holds nan; a finite number is expected");
-  EXPECT_EQ(TextOfValue(Value(Object{{"a", Value(-INFINITY)}})).status().message(),
-            "it holds -inf; a finite number is expected");
+  EXPECT_THAT(TextOfValue(Value(std::nan(""))).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {" nan;", "finite"}));
+  EXPECT_THAT(TextOfValue(Value(Object{{"a", Value(-INFINITY)}})).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {" -inf;", "finite"}));
 }
 
 }  // namespace
