@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
 #include "text/char_tokenizer.h"
 #include "text/conversation.h"
 #include "text/json_tokenizer.h"
@@ -14,7 +15,6 @@
 namespace tdock::text {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Ids = std::vector<int32_t>;
 
@@ -127,7 +127,7 @@ TEST(Dialogue, EncodesAgainAndSaysSoWhereTheTemplateRewritesReplies) {
   const auto tokenizer = Bytes();
   const DialoguePrompt prompt = After(Parsed(kForgets), *tokenizer, {IdsOf(*tokenizer, "a</t>hello")});
   EXPECT_EQ(prompt.ids, Trained(Parsed(kForgets), *tokenizer, {"a</t>hello"}));
-  EXPECT_THAT(prompt.rewritten, HasSubstr("renders reply 1 otherwise than it was generated"));
+  EXPECT_THAT(prompt.rewritten, Mentions({"renders reply 1", "generated"}));
 }
 
 TEST(Dialogue, EncodesAgainAndSaysSoWhereTheTemplateMovesTheSystemTurn) {
@@ -137,7 +137,7 @@ TEST(Dialogue, EncodesAgainAndSaysSoWhereTheTemplateMovesTheSystemTurn) {
       "{%- endfor %}");
   const DialoguePrompt prompt = After(moves, *tokenizer, {IdsOf(*tokenizer, "hello")}, "S:");
   EXPECT_EQ(*tokenizer->Decode(prompt.ids, SpecialTokens::kKeep), "q<|end|>hello<|end|>S:q<|end|>");
-  EXPECT_THAT(prompt.rewritten, HasSubstr("renders what stands before reply 1 otherwise"));
+  EXPECT_THAT(prompt.rewritten, Mentions({"before reply 1"}));
 }
 
 TEST(Dialogue, DropsTheOldestTurnsBehindTheSystemsWhereThereIsNoRoom) {
@@ -182,7 +182,7 @@ TEST(Dialogue, NamesTheMessageThatCannotBeEncoded) {
   Dialogue dialogue(*RawTemplate(*tokenizer), *tokenizer, std::nullopt);
   ASSERT_TRUE(dialogue.Ask("q", kRoom).ok());
   ASSERT_TRUE(dialogue.Reply({1}).ok());
-  EXPECT_THAT(std::string(dialogue.Ask("x", kRoom).status().message()), HasSubstr("turn 3 of the conversation: "));
+  EXPECT_THAT(dialogue.Ask("x", kRoom).status(), Fails(absl::StatusCode::kInvalidArgument, {"turn 3", "\"x\""}));
   EXPECT_EQ(dialogue.Ask("q", kRoom)->ids, (Ids{0, 1, 0}));
 }
 
@@ -193,9 +193,8 @@ TEST(Dialogue, RefusesAMessageWithoutRoomAndStaysAsItWas) {
   ASSERT_TRUE(dialogue.Reply({'a'}).ok());
   const std::vector<Turn> before = dialogue.turns();
   const auto refused = dialogue.Ask("qqq", static_cast<int64_t>(first));
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(refused.status().message(),
-            absl::StrCat("the message makes a prompt of ", first + 2, " tokens, and there is room for ", first));
+  EXPECT_THAT(refused.status(), Fails(absl::StatusCode::kOutOfRange,
+                                      {absl::StrCat(first + 2, " tokens"), absl::StrCat("room for ", first)}));
   EXPECT_EQ(dialogue.turns(), before);
   EXPECT_EQ(dialogue.Ask("r", kRoom)->dropped_turns, 0);
 }
