@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <string>
 #include <thread>
 
+#include "core/base/testing/fails.h"
 #include "model/decoder/decoder.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
@@ -26,16 +28,14 @@ namespace {
 TEST(ParseDevice, RefusesWhatIsNoDevice) {
   for (const std::string text :
        {"", "gpu", "CPU", "cpu:0", "cud", "cudax", "cuda:", "cuda:x", "cuda:-1", "cuda:1.5", "cuda:99999999999"}) {
-    const auto device = ParseDevice(text);
-    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_EQ(device.status().message(), "device '" + text + "' is not cpu, cuda or cuda:N");
+    EXPECT_THAT(ParseDevice(text).status(),
+                Fails(absl::StatusCode::kInvalidArgument, {"device '" + text + "'", "cpu", "cuda:N"}));
   }
 }
 
 TEST(ParseDevice, SaysWhyAGpuIsNotThere) {
-  const auto device = ParseDevice("cuda:1000");
-  EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(device.status().message().find("CUDA") != std::string::npos) << device.status();
+  EXPECT_THAT(ParseDevice("cuda:1000").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"device 'cuda:1000'", "CUDA"}));
 }
 
 TEST(ParseDevice, GivesTheDevicesThatAreThere) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/base/testing/fails.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/checkpoint.h"
 #include "model/decoder/testing/devices.h"
@@ -246,21 +247,19 @@ class LoraFaults : public testing::Test {
 };
 
 TEST_F(LoraFaults, AreNamed) {
-  EXPECT_THAT(ComplaintWith("r", 0), HasSubstr("the rank must be between 1 and 65536, not 0"));
-  EXPECT_THAT(ComplaintWith("r", "8"), HasSubstr("key 'r' must be an integer"));
-  EXPECT_THAT(ComplaintWith("r", 4), HasSubstr("weights, the first of base_model.model.model.layers.0.self_attn."));
-  EXPECT_THAT(ComplaintWith("target_modules", {"query"}),
-              HasSubstr("there is no linear layer 'query' to adapt; a layer "
-                        "of this model has down_proj, gate_proj, k_proj"));
+  EXPECT_THAT(ComplaintWith("r", 0), Mentions({"rank", "65536", "not 0"}));
+  EXPECT_THAT(ComplaintWith("r", "8"), Mentions({"key 'r'", "an integer"}));
+  EXPECT_THAT(ComplaintWith("r", 4), Mentions({"wrong shapes", "base_model.model.model.layers.0.self_attn."}));
+  EXPECT_THAT(ComplaintWith("target_modules", {"query"}), Mentions({"layer 'query'", "down_proj, gate_proj, k_proj"}));
   EXPECT_THAT(ComplaintWith("target_modules", {"q_proj", "k_proj"}), HasSubstr("missing weights: "));
   EXPECT_THAT(ComplaintWith("target_modules", {"q_proj"}), HasSubstr("unexpected weights: "));
-  EXPECT_THAT(ComplaintWith("target_modules", nullptr), HasSubstr("key 'target_modules' is missing"));
-  EXPECT_THAT(ComplaintWith("layers_to_transform", {2}), HasSubstr("there is no layer 2 to adapt: the model has 2"));
-  EXPECT_THAT(ComplaintWith("layers_to_transform", {-1}), HasSubstr("a layer must be at least 0, not -1"));
+  EXPECT_THAT(ComplaintWith("target_modules", nullptr), Mentions({"key 'target_modules'", "missing"}));
+  EXPECT_THAT(ComplaintWith("layers_to_transform", {2}), Mentions({"layer 2 ", "model has 2,"}));
+  EXPECT_THAT(ComplaintWith("layers_to_transform", {-1}), Mentions({"layer", "at least 0", "not -1"}));
 }
 
 TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {
-  EXPECT_THAT(ComplaintWith("modules_to_save", {"score"}), HasSubstr("include a value head, which the model lacks"));
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"score"}), Mentions({"adapter_config.json: ", "value head"}));
   // Adapters of a model of tokens may go into a critic, whose head is then its own.
   ModelConfig config = decoder_.config();
   config.head = Head::kValue;

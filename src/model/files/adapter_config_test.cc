@@ -5,12 +5,12 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {
 namespace {
-
-using testing::HasSubstr;
 
 std::string LoraComplaint(const char* key, const nlohmann::json& value, absl::StatusCode code) {
   nlohmann::json config = nlohmann::json::parse(LoraConfigJson({.targets = {"q_proj"}}, {.base_model = "base"}));
@@ -22,20 +22,21 @@ std::string LoraComplaint(const char* key, const nlohmann::json& value, absl::St
 
 TEST(AdapterConfig, OfVariantsThatAreNotReadAreNamed) {
   const auto unimplemented = absl::StatusCode::kUnimplemented;
-  EXPECT_THAT(LoraComplaint("use_dora", true, unimplemented), HasSubstr("'use_dora' is not supported"));
-  EXPECT_THAT(LoraComplaint("peft_type", "LOHA", unimplemented), HasSubstr("peft_type 'LOHA' is not supported"));
+  EXPECT_THAT(LoraComplaint("use_dora", true, unimplemented), Mentions({"'use_dora'"}));
+  EXPECT_THAT(LoraComplaint("peft_type", "LOHA", unimplemented), Mentions({"peft_type 'LOHA'", "LORA"}));
   // They take the adapters out of the base weights, or give them to some tokens only.
   for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"}) {
-    EXPECT_THAT(LoraComplaint("init_lora_weights", init, unimplemented), HasSubstr("it changes the base"));
+    EXPECT_THAT(LoraComplaint("init_lora_weights", init, unimplemented),
+                Mentions({"init_lora_weights", "'" + std::string(init) + "'"}));
   }
   EXPECT_EQ(LoraComplaint("init_lora_weights", "gaussian", absl::StatusCode::kOk), "");
-  EXPECT_THAT(LoraComplaint("alora_invocation_tokens", {3, 4}, unimplemented), HasSubstr("'alora_invocation_tokens'"));
-  EXPECT_THAT(LoraComplaint("some_new_config", {{"a", 1}}, unimplemented), HasSubstr("'some_new_config'"));
+  EXPECT_THAT(LoraComplaint("alora_invocation_tokens", {3, 4}, unimplemented), Mentions({"'alora_invocation_tokens'"}));
+  EXPECT_THAT(LoraComplaint("some_new_config", {{"a", 1}}, unimplemented), Mentions({"'some_new_config'"}));
   EXPECT_EQ(LoraComplaint("some_new_config", nullptr, absl::StatusCode::kOk), "");
-  EXPECT_THAT(LoraComplaint("bias", "all", unimplemented), HasSubstr("'bias' other than none"));
-  EXPECT_THAT(LoraComplaint("rank_pattern", {{"q_proj", 4}}, unimplemented), HasSubstr("'rank_pattern'"));
-  EXPECT_THAT(LoraComplaint("target_modules", ".*_proj", unimplemented), HasSubstr("as a pattern"));
-  EXPECT_THAT(LoraComplaint("modules_to_save", {"embed_tokens"}, unimplemented), HasSubstr("'modules_to_save'"));
+  EXPECT_THAT(LoraComplaint("bias", "all", unimplemented), Mentions({"'bias'", "none"}));
+  EXPECT_THAT(LoraComplaint("rank_pattern", {{"q_proj", 4}}, unimplemented), Mentions({"'rank_pattern'"}));
+  EXPECT_THAT(LoraComplaint("target_modules", ".*_proj", unimplemented), Mentions({"'target_modules'", "pattern"}));
+  EXPECT_THAT(LoraComplaint("modules_to_save", {"embed_tokens"}, unimplemented), Mentions({"'modules_to_save'"}));
 }
 
 TEST(AdapterConfig, HasADropoutBelowOne) {
@@ -44,7 +45,7 @@ TEST(AdapterConfig, HasADropoutBelowOne) {
   EXPECT_EQ(read->dropout, 0.1);
   for (const double wrong : {1.0, -0.1}) {
     EXPECT_THAT(LoraComplaint("lora_dropout", wrong, absl::StatusCode::kInvalidArgument),
-                HasSubstr("the dropout must be at least 0 and less than 1"));
+                Mentions({"dropout", "at least 0", "than 1", absl::StrCat("not ", wrong)}));
   }
 }
 

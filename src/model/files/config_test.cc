@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/fails.h"
 #include "model/files/testing/configs.h"
 #include "nlohmann/json.hpp"
 
@@ -90,7 +91,7 @@ TEST(ParseModelConfig, ReadsTheRopeBaseWhereEitherVersionOfTransformersWritesIt)
   json["rope_theta"] = 1e6;
   EXPECT_EQ(ParseModelConfig(json.dump())->rope.theta, 1e6);
   json["rope_theta"] = 1e5;
-  EXPECT_THAT(Complaint(json), HasSubstr("rope_theta is 100000 in one place and 1e+06 in another"));
+  EXPECT_THAT(Complaint(json), Mentions({"rope_theta", "100000", "1e+06"}));
 }
 
 TEST(ParseModelConfig, FillsInWhatMayBeLeftOut) {
@@ -121,8 +122,8 @@ TEST(ParseGenerationEnds, TakesANumberAListOrNothing) {
   EXPECT_THAT(*ParseGenerationEnds(R"({"eos_token_id": 7})"), testing::ElementsAre(7));
   EXPECT_THAT(*ParseGenerationEnds(R"({"eos_token_id": [7, 9]})"), testing::ElementsAre(7, 9));
   EXPECT_TRUE(ParseGenerationEnds(R"({"do_sample": true})")->empty());
-  EXPECT_THAT(std::string(ParseGenerationEnds(R"({"eos_token_id": ["</s>"]})").status().message()),
-              HasSubstr("key 'eos_token_id' must be a number or a list of numbers"));
+  EXPECT_THAT(ParseGenerationEnds(R"({"eos_token_id": ["</s>"]})").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"key 'eos_token_id'", "number", "list"}));
 }
 
 // The smallest config.json of an architecture, as transformers 5 writes it.
@@ -199,11 +200,12 @@ TEST(ParseModelConfig, ReadsWindows) {
   json["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "sliding_attention"};
   EXPECT_EQ(Parsed(json).windows, (std::vector<int64_t>{7, 0, 0, 7}));
   json["layer_types"].erase(0);
-  EXPECT_THAT(Complaint(json), HasSubstr("layer_types has 3 entries for 4 layers"));
+  EXPECT_THAT(Complaint(json), Mentions({"layer_types", "3 entries", "4 layers"}));
   json["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "full_attention"};
   json["use_sliding_window"] = false;
-  EXPECT_THAT(Complaint(json), HasSubstr("there is no sliding_window in use"));
-  EXPECT_THAT(ComplaintWith("sliding_window", 0, Small("mistral")), HasSubstr("sliding_window must be at least 1"));
+  EXPECT_THAT(Complaint(json), Mentions({"layer_types", "no sliding_window"}));
+  EXPECT_THAT(ComplaintWith("sliding_window", 0, Small("mistral")),
+              Mentions({"sliding_window", "at least 1", "not 0"}));
 }
 
 TEST(ParseModelConfig, ReadsEachKindOfRopeScaling) {
@@ -236,14 +238,14 @@ TEST(ParseModelConfig, ReadsEachKindOfRopeScaling) {
 
 TEST(ParseModelConfig, RefusesRopeScalingsThatMakeNoSense) {
   const auto complaint = [](const Json& scaling) { return ComplaintWith("rope_scaling", scaling); };
-  EXPECT_THAT(complaint({{"type", "linear"}}), HasSubstr("rope_scaling: key 'factor' is missing"));
-  EXPECT_THAT(complaint({{"type", "linear"}, {"factor", 0.5}}), HasSubstr("must be at least 1, not 0.5"));
+  EXPECT_THAT(complaint({{"type", "linear"}}), Mentions({"rope_scaling: ", "key 'factor'", "missing"}));
+  EXPECT_THAT(complaint({{"type", "linear"}, {"factor", 0.5}}), Mentions({"factor", "at least 1", "not 0.5"}));
   EXPECT_THAT(complaint({{"type", "yarn"}, {"factor", 2}, {"beta_fast", 1}, {"beta_slow", 3}}),
-              HasSubstr("beta_fast must be above beta_slow"));
+              Mentions({"beta_fast", "beta_slow (3)", "not 1"}));
   EXPECT_THAT(complaint({{"type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}),
-              HasSubstr("high_freq_factor must be above low_freq_factor"));
+              Mentions({"high_freq_factor", "low_freq_factor (4)", "not 4"}));
   EXPECT_THAT(complaint({{"type", "yarn"}, {"factor", 2}, {"original_max_position_embeddings", -1}}),
-              HasSubstr("original_max_position_embeddings must be"));
+              Mentions({"original_max_position_embeddings", "not -1"}));
 }
 
 TEST(OverrideRope, ChangesTheScalingAndNothingElse) {
@@ -256,31 +258,30 @@ TEST(OverrideRope, ChangesTheScalingAndNothingElse) {
   EXPECT_FALSE(OverrideRope(R"({"rope_type": "yarn", "factor": 0})", &config).ok());
   EXPECT_EQ(config, before);
   ModelConfig gpt2 = Parsed(Small("gpt2"));
-  EXPECT_THAT(std::string(OverrideRope(R"({"rope_type": "linear", "factor": 2})", &gpt2).message()),
-              HasSubstr("'gpt2' has no rotary positions"));
+  EXPECT_THAT(OverrideRope(R"({"rope_type": "linear", "factor": 2})", &gpt2),
+              Fails(absl::StatusCode::kInvalidArgument, {"'gpt2'", "rotary"}));
 }
 
 TEST(ParseModelConfig, RefusesByNameWhatTheDecoderDoesNotHave) {
-  EXPECT_THAT(RefusalOf("model_type", "gemma"),
-              HasSubstr("model_type 'gemma' is not supported; supported are llama, "));
-  EXPECT_THAT(RefusalOf("num_local_experts", 8), HasSubstr("mixture-of-experts models ('num_local_experts')"));
-  EXPECT_THAT(RefusalOf("vision_config", Json::object()), HasSubstr("multimodal models ('vision_config')"));
-  EXPECT_THAT(RefusalOf("hidden_act", "mish"), HasSubstr("hidden_act 'mish' is not supported"));
+  EXPECT_THAT(RefusalOf("model_type", "gemma"), Mentions({"model_type 'gemma'", "llama, "}));
+  EXPECT_THAT(RefusalOf("num_local_experts", 8), Mentions({"mixture-of-experts", "'num_local_experts'"}));
+  EXPECT_THAT(RefusalOf("vision_config", Json::object()), Mentions({"multimodal", "'vision_config'"}));
+  EXPECT_THAT(RefusalOf("hidden_act", "mish"), Mentions({"hidden_act 'mish'"}));
   EXPECT_THAT(RefusalOf("layer_types", {"full_attention", "sliding_attention", "full_attention"}),
-              HasSubstr("'layer_types' is not supported for model_type 'llama'"));
+              Mentions({"'layer_types'", "model_type 'llama'"}));
   EXPECT_THAT(RefusalOf("layer_types", {"linear_attention", "full_attention", "full_attention"}, Qwen2()),
-              HasSubstr("layer type \"linear_attention\" is not supported"));
-  EXPECT_THAT(RefusalOf("quantization_config", {{"bits", 4}}), HasSubstr("quantised checkpoints"));
-  EXPECT_THAT(RefusalOf("torch_dtype", "float8_e4m3fn"), HasSubstr("torch_dtype 'float8_e4m3fn' is not supported"));
-  EXPECT_THAT(RefusalOf("rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}), HasSubstr("rope type 'longrope'"));
-  EXPECT_THAT(RefusalOf("partial_rotary_factor", 0.5), HasSubstr("'partial_rotary_factor' is not supported"));
+              Mentions({"layer type \"linear_attention\""}));
+  EXPECT_THAT(RefusalOf("quantization_config", {{"bits", 4}}), Mentions({"quantised"}));
+  EXPECT_THAT(RefusalOf("torch_dtype", "float8_e4m3fn"), Mentions({"torch_dtype 'float8_e4m3fn'"}));
+  EXPECT_THAT(RefusalOf("rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}), Mentions({"rope type 'longrope'"}));
+  EXPECT_THAT(RefusalOf("partial_rotary_factor", 0.5), Mentions({"'partial_rotary_factor'"}));
   EXPECT_THAT(RefusalOf("rope_parameters", {{"partial_rotary_factor", 0.25}, {"rope_theta", 5e5}}),
-              HasSubstr("rope_parameters: 'partial_rotary_factor' is not supported"));
+              Mentions({"rope_parameters: ", "'partial_rotary_factor'"}));
   EXPECT_THAT(RefusalOf("rope_parameters", {{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}}}}),
-              HasSubstr("rope_parameters: key 'full_attention' is not supported"));
-  EXPECT_THAT(RefusalOf("is_causal", false), HasSubstr("'is_causal': false is not supported"));
+              Mentions({"rope_parameters: ", "key 'full_attention'"}));
+  EXPECT_THAT(RefusalOf("is_causal", false), Mentions({"'is_causal': false"}));
   EXPECT_THAT(RefusalOf("scale_attn_by_inverse_layer_idx", true, Small("gpt2")),
-              HasSubstr("'scale_attn_by_inverse_layer_idx': true is not supported"));
+              Mentions({"'scale_attn_by_inverse_layer_idx': true"}));
 }
 
 TEST(ParseModelConfig, NamesAKeyThatIsMissing) {
@@ -288,37 +289,36 @@ TEST(ParseModelConfig, NamesAKeyThatIsMissing) {
                           "num_attention_heads", "max_position_embeddings"}) {
     Json json = Llama();
     json.erase(key);
-    EXPECT_EQ(Complaint(json), "key '" + std::string(key) + "' is missing");
+    EXPECT_THAT(Complaint(json), Mentions({"key '" + std::string(key) + "'", "missing"}));
   }
 }
 
 TEST(ParseModelConfig, NamesAKeyOfTheWrongType) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
-    EXPECT_EQ(ComplaintWith(key, "16"), "key '" + std::string(key) + "' must be an integer, not \"16\"");
-    EXPECT_EQ(ComplaintWith(key, 16.0), "key '" + std::string(key) + "' must be an integer, not 16.0");
+    const std::string name = "key '" + std::string(key) + "'";
+    EXPECT_THAT(ComplaintWith(key, "16"), Mentions({name, "an integer", "not \"16\""}));
+    EXPECT_THAT(ComplaintWith(key, 16.0), Mentions({name, "an integer", "not 16.0"}));
   }
-  EXPECT_THAT(ComplaintWith("rms_norm_eps", "small"), HasSubstr("key 'rms_norm_eps' must be a number, not \"small\""));
-  EXPECT_THAT(ComplaintWith("rope_theta", Json::array()), HasSubstr("key 'rope_theta' must be a number, not []"));
-  EXPECT_THAT(ComplaintWith("rope_parameters", 3), HasSubstr("key 'rope_parameters' must be an object"));
-  EXPECT_THAT(ComplaintWith("tie_word_embeddings", 1), HasSubstr("key 'tie_word_embeddings' must be true or false"));
-  EXPECT_THAT(ComplaintWith("model_type", 1), HasSubstr("key 'model_type' must be a string, not 1"));
-  EXPECT_THAT(ComplaintWith("eos_token_id", "</s>"), HasSubstr("key 'eos_token_id' must be an integer"));
-  EXPECT_THAT(ComplaintWith("vocab_size", 18446744073709551615U), HasSubstr("must be an integer below 2^63"));
-  EXPECT_THAT(ComplaintWith("layer_types", "full_attention", Qwen2()), HasSubstr("key 'layer_types' must be a list"));
+  EXPECT_THAT(ComplaintWith("rms_norm_eps", "small"), Mentions({"key 'rms_norm_eps'", "a number", "not \"small\""}));
+  EXPECT_THAT(ComplaintWith("rope_theta", Json::array()), Mentions({"key 'rope_theta'", "a number", "not []"}));
+  EXPECT_THAT(ComplaintWith("rope_parameters", 3), Mentions({"key 'rope_parameters'", "an object"}));
+  EXPECT_THAT(ComplaintWith("tie_word_embeddings", 1), Mentions({"key 'tie_word_embeddings'", "true", "false"}));
+  EXPECT_THAT(ComplaintWith("model_type", 1), Mentions({"key 'model_type'", "a string", "not 1"}));
+  EXPECT_THAT(ComplaintWith("eos_token_id", "</s>"), Mentions({"key 'eos_token_id'", "an integer"}));
+  EXPECT_THAT(ComplaintWith("vocab_size", 18446744073709551615U), Mentions({"key 'vocab_size'", "below 2^63"}));
+  EXPECT_THAT(ComplaintWith("layer_types", "full_attention", Qwen2()), Mentions({"key 'layer_types'", "a list"}));
 }
 
 TEST(ParseModelConfig, RefusesSizesThatContradictOneAnother) {
   EXPECT_THAT(ComplaintWith("num_key_value_heads", 3),
-              HasSubstr("num_attention_heads (4) must be a multiple of num_key_value_heads (3)"));
-  EXPECT_THAT(ComplaintWith("hidden_size", 18),
-              HasSubstr("hidden_size (18) must be a multiple of num_attention_heads"));
+              Mentions({"num_attention_heads (4)", "multiple", "num_key_value_heads (3)"}));
+  EXPECT_THAT(ComplaintWith("hidden_size", 18), Mentions({"hidden_size (18)", "multiple", "num_attention_heads"}));
   EXPECT_THAT(ComplaintWith("n_embd", -4611686018427387904, Small("gpt2")), HasSubstr("n_inner"));
-  EXPECT_THAT(ComplaintWith("head_dim", 5), HasSubstr("head_dim must be even for the rotary embedding, not 5"));
-  EXPECT_THAT(ComplaintWith("eos_token_id", 32),
-              HasSubstr("eos_token_id must be at least 0 and below vocab_size (32)"));
-  EXPECT_THAT(ComplaintWith("rms_norm_eps", 0), HasSubstr("rms_norm_eps must be positive, not 0"));
-  EXPECT_THAT(ComplaintWith("rope_theta", -1.0), HasSubstr("rope_theta must be positive, not -1"));
+  EXPECT_THAT(ComplaintWith("head_dim", 5), Mentions({"head_dim", "even", "not 5"}));
+  EXPECT_THAT(ComplaintWith("eos_token_id", 32), Mentions({"eos_token_id", "vocab_size (32)", "not 32"}));
+  EXPECT_THAT(ComplaintWith("rms_norm_eps", 0), Mentions({"rms_norm_eps", "positive", "not 0"}));
+  EXPECT_THAT(ComplaintWith("rope_theta", -1.0), Mentions({"rope_theta", "positive", "not -1"}));
 }
 
 TEST(ParseModelConfig, RefusesSizesThatNoModelHas) {
@@ -337,8 +337,7 @@ TEST(ParseModelConfig, NamesAllContradictionsAtOnce) {
   json["max_position_embeddings"] = -5;
   json["rms_norm_eps"] = -1;
   EXPECT_THAT(Complaint(json),
-              testing::AllOf(HasSubstr("vocab_size must be"), HasSubstr("max_position_embeddings must"),
-                             HasSubstr("rms_norm_eps must")));
+              Mentions({"vocab_size", "not 0", "max_position_embeddings", "not -5", "rms_norm_eps", "not -1"}));
 }
 
 TEST(ParseModelConfig, SurvivesDamagedFiles) {
@@ -349,8 +348,8 @@ TEST(ParseModelConfig, SurvivesDamagedFiles) {
   EXPECT_FALSE(ParseModelConfig(R"({"model_type": "llama", "vocab_size": )" + std::string(1'000'000, '[') +
                                 std::string(1'000'000, ']') + "}")
                    .ok());
-  EXPECT_THAT(ParseModelConfig(R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})").status().message(),
-              HasSubstr("'vocab_size' twice"));
+  EXPECT_THAT(ParseModelConfig(R"({"model_type": "llama", "vocab_size": 1, "vocab_size": 2})").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"'vocab_size'", "twice"}));
 }
 
 TEST(ModelConfigJson, IsReadBackToTheSameConfiguration) {
@@ -408,7 +407,7 @@ TEST(ParseModelConfig, RefusesTwoRopesThatDiffer) {
   Json json = Llama();
   json["rope_parameters"] = {{"rope_type", "default"}};
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
-  EXPECT_THAT(Complaint(json), HasSubstr("contradicts rope_parameters"));
+  EXPECT_THAT(Complaint(json), Mentions({"rope_scaling", "rope_parameters"}));
 }
 
 TEST(ParseModelConfig, ReadsAPaddingThatIsNoTokenAsNone) {
@@ -433,7 +432,8 @@ TEST(ParseModelConfig, RefusesClassesOfOtherThings) {
                   .ok());
   Json labels = Llama();
   labels["architectures"] = Json::array({"LlamaForSequenceClassification"});
-  EXPECT_THAT(Complaint(labels, absl::StatusCode::kUnimplemented), HasSubstr("with 2 labels is not supported"));
+  EXPECT_THAT(Complaint(labels, absl::StatusCode::kUnimplemented),
+              Mentions({"LlamaForSequenceClassification", "2 labels"}));
 }
 
 }  // namespace

@@ -10,13 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fails.h"
 #include "model/files/testing/files.h"
 #include "model/files/testing/one_file_env.h"
 
 namespace tdock::model {
 namespace {
-
-using testing::HasSubstr;
 
 absl::StatusOr<SafetensorsFile> OpenBytes(const std::string& bytes) {
   OneFileEnv env(bytes);
@@ -91,7 +90,8 @@ TEST(Safetensors, CutAnywhereAreRefused) {
     EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << length;
   }
   EXPECT_TRUE(OpenBytes(bytes).ok());
-  EXPECT_THAT(OpenBytes(bytes + "x").status().message(), HasSubstr("of the data belong to no tensor"));
+  EXPECT_THAT(OpenBytes(bytes + "x").status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"model.safetensors: ", "no tensor"}));
 }
 
 TEST(Safetensors, WithALyingHeaderLengthAreRefused) {
@@ -107,33 +107,31 @@ TEST(Safetensors, WithALyingHeaderLengthAreRefused) {
 }
 
 TEST(Safetensors, ThatAreSomethingElseAreToldApart) {
-  const auto complaint = [](const std::string& bytes) { return std::string(OpenBytes(bytes).status().message()); };
-  EXPECT_THAT(complaint("PK"), HasSubstr("not a safetensors file: it has 2 bytes"));
-  EXPECT_THAT(
-      complaint("<!DOCTYPE html><html></html>"),
-      HasSubstr("not a safetensors file, or cut short: it has 28 bytes, and the first eight, read as the length of "
-                "a header, give "));
-  EXPECT_THAT(complaint("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n"),
-              HasSubstr("a pointer of Git LFS, not a safetensors file; fetch the file itself"));
+  const auto expect = [](const std::string& bytes, std::vector<std::string> names) {
+    EXPECT_THAT(OpenBytes(bytes).status(), Fails(absl::StatusCode::kInvalidArgument, std::move(names)));
+  };
+  expect("PK", {"safetensors file", "2 bytes"});
+  expect("<!DOCTYPE html><html></html>", {"safetensors file", "28 bytes", "header"});
+  expect("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n", {"Git LFS", "`git lfs"});
 }
 
 TEST(Safetensors, WithAMalformedHeaderAreRefused) {
-  EXPECT_THAT(FileComplaint("[]", 0), HasSubstr("header: not a JSON object"));
-  EXPECT_THAT(FileComplaint("{\"a\":", 0), HasSubstr("header: not JSON: a syntax error at byte 6"));
-  EXPECT_THAT(FileComplaint(R"({"a":1})", 0), HasSubstr("tensor 'a': needs dtype, shape and data_offsets"));
+  EXPECT_THAT(FileComplaint("[]", 0), Mentions({"header: ", "JSON object"}));
+  EXPECT_THAT(FileComplaint("{\"a\":", 0), Mentions({"header: not JSON: ", "byte 6"}));
+  EXPECT_THAT(FileComplaint(R"({"a":1})", 0), Mentions({"tensor 'a': ", "dtype", "shape", "data_offsets"}));
   EXPECT_THAT(FileComplaint(R"({"a":{"dtype":"F32","shape":[]}})", 4),
-              HasSubstr("needs dtype, shape and data_offsets"));
+              Mentions({"tensor 'a': ", "dtype", "shape", "data_offsets"}));
   const std::string deep(1'000'000, '[');
   EXPECT_THAT(FileComplaint(R"({"a":)" + deep + std::string(deep.size(), ']') + "}", 0),
-              HasSubstr("nested objects and lists"));
+              Mentions({"header: ", "nested"}));
   const std::string once = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
-  EXPECT_THAT(FileComplaint("{" + once + "," + once + "}", 4), HasSubstr("has 'a' twice"));
+  EXPECT_THAT(FileComplaint("{" + once + "," + once + "}", 4), Mentions({"'a'", "twice"}));
 }
 
 TEST(Safetensors, OfADTypeThatIsNotReadAreRefusedByName) {
   for (const std::string dtype : {"\"F8_E4M3\"", "\"I4\"", "\"f32\"", "\"\"", "32", "null", "[\"F32\"]"}) {
     EXPECT_THAT(FileComplaint(TensorHeader(dtype, "[1]", "[0,4]"), 4, absl::StatusCode::kUnimplemented),
-                HasSubstr("dtype " + dtype + " is not supported"));
+                Mentions({"dtype " + dtype + " ", "F32"}));
   }
 }
 
@@ -141,28 +139,29 @@ TEST(Safetensors, OutsideOfTheirFileAreRefused) {
   for (const std::string offsets : {"[0,5]", "[4,8]", "[4,0]", "[5,5]", "[0,18446744073709551615]",
                                     "[18446744073709551612,18446744073709551615]"}) {
     EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[1]", offsets), 4),
-                HasSubstr("lie outside of the 4 bytes of data"));
+                Mentions({"tensor 'a': ", "data_offsets [", "4 bytes"}));
   }
   for (const std::string offsets : {"[0]", "[0,4,4]", "[-4,0]", "[0,4.0]", "[\"0\",4]", "{}", "4", "[0,1e1]"}) {
     EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[1]", offsets), 4),
-                HasSubstr("data_offsets must be two non-negative integers"));
+                Mentions({"tensor 'a': ", "data_offsets", "two non-negative"}));
   }
 }
 
 TEST(Safetensors, OfAShapeThatDoesNotFitTheirBytesAreRefused) {
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[2]", "[0,4]"), 4), HasSubstr("needs 2 elements of 4 bytes"));
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F16\"", "[1]", "[0,4]"), 4), HasSubstr("needs 1 elements of 2 bytes"));
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[0]", "[0,4]"), 4), HasSubstr("needs 0 elements"));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[2]", "[0,4]"), 4), Mentions({"2 elements", "of 4 bytes"}));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F16\"", "[1]", "[0,4]"), 4), Mentions({"1 elements", "of 2 bytes"}));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[0]", "[0,4]"), 4), Mentions({"0 elements"}));
   // Products that wrap around to 1, to 0, and over the number of bytes only.
   for (const std::string shape :
        {"[4294967296,4294967296]", "[9223372036854775808,2]", "[18446744073709551615,18446744073709551615]",
         "[4611686018427387905,4]", "[0,4611686018427387904,4611686018427387904]", "[4611686018427387904]"}) {
-    EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", shape, "[0,4]"), 4), HasSubstr("shape overflows")) << shape;
+    EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", shape, "[0,4]"), 4), Mentions({"shape", "overflows"})) << shape;
   }
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[-1]", "[0,4]"), 4), HasSubstr("non-negative integers"));
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[1.0]", "[0,4]"), 4), HasSubstr("non-negative integers"));
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "1", "[0,4]"), 4), HasSubstr("shape must be a list"));
-  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4), HasSubstr("at most 8 sizes"));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[-1]", "[0,4]"), 4), Mentions({"shape", "non-negative"}));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[1.0]", "[0,4]"), 4), Mentions({"shape", "non-negative"}));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "1", "[0,4]"), 4), Mentions({"shape", "a list"}));
+  EXPECT_THAT(FileComplaint(TensorHeader("\"F32\"", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4),
+              Mentions({"shape", "at most 8"}));
 }
 
 TEST(Safetensors, ThatShareOrLeaveBytesAreRefused) {
@@ -171,11 +170,11 @@ TEST(Safetensors, ThatShareOrLeaveBytesAreRefused) {
                         R"(},"b":{"dtype":"F32","shape":[2],"data_offsets":)", second, "}}");
   };
   EXPECT_TRUE(OpenBytes(FileOf(two("[8,16]", "[0,8]"), std::string(16, 'x'))).ok());
-  EXPECT_THAT(FileComplaint(two("[0,8]", "[4,12]"), 12), HasSubstr("tensors overlap"));
-  EXPECT_THAT(FileComplaint(two("[0,8]", "[0,8]"), 8), HasSubstr("tensors overlap"));
-  EXPECT_THAT(FileComplaint(two("[0,8]", "[12,20]"), 20), HasSubstr("bytes 8 to 12 of the data belong to no tensor"));
-  EXPECT_THAT(FileComplaint(two("[4,12]", "[12,20]"), 20), HasSubstr("bytes 0 to 4 of the data belong to no tensor"));
-  EXPECT_THAT(FileComplaint(two("[0,8]", "[8,16]"), 17), HasSubstr("bytes 16 to 17 of the data belong to no tensor"));
+  EXPECT_THAT(FileComplaint(two("[0,8]", "[4,12]"), 12), Mentions({"overlap"}));
+  EXPECT_THAT(FileComplaint(two("[0,8]", "[0,8]"), 8), Mentions({"overlap"}));
+  EXPECT_THAT(FileComplaint(two("[0,8]", "[12,20]"), 20), Mentions({"bytes 8 to 12", "no tensor"}));
+  EXPECT_THAT(FileComplaint(two("[4,12]", "[12,20]"), 20), Mentions({"bytes 0 to 4", "no tensor"}));
+  EXPECT_THAT(FileComplaint(two("[0,8]", "[8,16]"), 17), Mentions({"bytes 16 to 17", "no tensor"}));
 }
 
 // Whatever is done to a file, it is refused, or its tensors lie inside it.
@@ -232,8 +231,7 @@ TEST(Safetensors, SurviveMutations) {
 
 TEST(SafetensorsFile, OfAFileThatIsNotThereIsNotFound) {
   const auto file = SafetensorsFile::Open(Env::Real(), "/nonexistent/model.safetensors");
-  EXPECT_EQ(file.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(file.status().message(), HasSubstr("/nonexistent/model.safetensors"));
+  EXPECT_THAT(file.status(), Fails(absl::StatusCode::kNotFound, {"/nonexistent/model.safetensors"}));
 }
 
 }  // namespace
