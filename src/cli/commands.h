@@ -30,9 +30,19 @@ CLI::App* AddSubcommand(CLI::App& app, const std::string& name);
 // Returns only on failure: NotFound names where the executable was looked for and how it is built.
 absl::Status RunOtherExecutable(char** argv);
 
+struct TrainArguments;  // cli/train_command.h
+
 Command AddInit(CLI::App& app);
 Command AddGenerate(CLI::App& app);
 Command AddTokenize(CLI::App& app);
 Command AddExplain(CLI::App& app);
+
+// In tdock-serve (cli/serving), tdock-runs (cli/runs) and tdock-launch (cli/ranks).
+Command AddChat(CLI::App& app);
+Command AddMerge(CLI::App& app);
+Command AddPreflight(CLI::App& app);
+
+// Trains as the rank that the environment names, alone or with the others of the run, and shows the run on a page.
+absl::Status TrainWithRanksAndPage(const TrainArguments& arguments);
 
 }  // namespace tdock::cli

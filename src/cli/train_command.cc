@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
+#include "cli/executables.h"
 #include "cli/interrupt.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
@@ -164,6 +165,20 @@ Command AddTrain(CLI::App& app, std::function<absl::Status(const TrainArguments&
     }
   });
   return [arguments, train = std::move(train)] { return train(*arguments); };
+}
+
+int RunTdock(int argc, char** argv) {
+  const auto add_train = [argv](CLI::App& app) {
+    return AddTrain(app, [argv](const TrainArguments& arguments) {
+      return NeedsRanksOrPage(arguments) ? RunOtherExecutable(argv) : TrainAlone(arguments);
+    });
+  };
+  return RunCommands(argc, argv,
+                     {{"init", AddInit},
+                      {"train", add_train},
+                      {"generate", AddGenerate},
+                      {"tokenize", AddTokenize},
+                      {"explain", AddExplain}});
 }
 
 }  // namespace tdock::cli

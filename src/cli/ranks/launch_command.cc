@@ -13,7 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "cli/ranks/commands.h"
+#include "cli/commands.h"
+#include "cli/executables.h"
 #include "cli/run_arguments.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
@@ -127,8 +128,8 @@ absl::Status LaunchRanks(const LaunchArguments& arguments, const std::vector<std
   return RunLaunch(options);
 }
 
-}  // namespace
-
+// The program and its arguments of a command line `tdock launch … -- PROGRAM ARGUMENTS…`, which it removes from `argc`.
+// Empty for any other command line.
 std::vector<std::string> TakeProgram(int& argc, char** argv) {
   if (argc < 2 || std::strcmp(argv[1], "launch") != 0) return {};
   for (int i = 2; i < argc; ++i) {
@@ -159,6 +160,14 @@ Command AddLaunch(CLI::App& app, std::vector<std::string> program) {
                       "Folder to which the output of each rank goes as well, as rank-N.log; empty: none");
   arguments->run.AddTo(*command, "YAML file with the configuration");
   return [arguments, program = std::move(program)] { return LaunchRanks(*arguments, program); };
+}
+
+}  // namespace
+
+int RunTdockLaunch(int argc, char** argv) {
+  const auto add_train = [](CLI::App& app) { return AddTrain(app, TrainWithRanksAndPage); };
+  const auto add_launch = [program = TakeProgram(argc, argv)](CLI::App& app) { return AddLaunch(app, program); };
+  return RunCommands(argc, argv, {{"preflight", AddPreflight}, {"train", add_train}, {"launch", add_launch}});
 }
 
 }  // namespace tdock::cli

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/ranks/commands.h"
+#include "cli/commands.h"
 #include "cli/run_arguments.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"

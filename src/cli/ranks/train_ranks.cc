@@ -3,7 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "cli/ranks/commands.h"
+#include "cli/commands.h"
+#include "cli/train_command.h"
 #include "core/base/status.h"
 #include "runtime/launch/rank_environment.h"
 #include "trainer/distributed/run_ranks.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/runs/commands.h"
+#include "cli/commands.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"

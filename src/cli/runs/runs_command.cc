@@ -10,8 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "cli/commands.h"
+#include "cli/executables.h"
 #include "cli/interrupt.h"
-#include "cli/runs/commands.h"
 #include "cli/runs/prune.h"
 #include "cli/runs/run_tables.h"
 #include "cli/runs/text_table.h"
@@ -250,8 +251,6 @@ Command AddPrune(CLI::App& runs) {
   return [arguments] { return Prune(*arguments); };
 }
 
-}  // namespace
-
 Command AddRuns(CLI::App& app) {
   CLI::App* runs = AddSubcommand(app, "runs");
   runs->require_subcommand(1);
@@ -267,5 +266,9 @@ Command AddRuns(CLI::App& app) {
     return absl::OkStatus();
   };
 }
+
+}  // namespace
+
+int RunTdockRuns(int argc, char** argv) { return RunCommands(argc, argv, {{"merge", AddMerge}, {"runs", AddRuns}}); }
 
 }  // namespace tdock::cli

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/prompt_options.h"
 #include "cli/sampling_options.h"
 #include "cli/serving/chat_console.h"
 #include "cli/serving/chat_server.h"
-#include "cli/serving/commands.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "engine/answer_stream.h"

@@ -17,11 +17,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cli/commands.h"
+#include "cli/executables.h"
 #include "cli/interrupt.h"
 #include "cli/line_log.h"
 #include "cli/model_options.h"
 #include "cli/prompt_options.h"
-#include "cli/serving/commands.h"
 #include "cli/serving/other_weights.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
@@ -227,8 +228,6 @@ void AddLimits(CLI::App& command, ServeArguments& arguments) {
       ->check(CLI::Range(0.0, 1e6));
 }
 
-}  // namespace
-
 Command AddServe(CLI::App& app) {
   auto arguments = std::make_shared<ServeArguments>();
   arguments->model.max_rows = 256;
@@ -261,5 +260,9 @@ Command AddServe(CLI::App& app) {
   AddLimits(*command, *arguments);
   return [arguments] { return Serve(*arguments); };
 }
+
+}  // namespace
+
+int RunTdockServe(int argc, char** argv) { return RunCommands(argc, argv, {{"chat", AddChat}, {"serve", AddServe}}); }
 
 }  // namespace tdock::cli
