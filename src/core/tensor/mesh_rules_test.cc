@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock {
 namespace {
 
@@ -28,8 +30,8 @@ TEST(MeshRules, NumberRanksByTensorContextDataAndPipeline) {
   EXPECT_THAT(dp, ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
   EXPECT_EQ(*CoordinatesOf(23, {.tp = 2, .cp = 3, .pp = 2, .dp = 2}),
             (MeshCoordinates{.tp = 1, .cp = 2, .pp = 1, .dp = 1}));
-  EXPECT_EQ(CoordinatesOf(8, sizes).status().message(), "global rank 8 of 8");
-  EXPECT_EQ(CoordinatesOf(0, {.tp = 0}).status().message(), "tp is 0; it must be positive");
+  EXPECT_THAT(CoordinatesOf(8, sizes).status(), Fails(absl::StatusCode::kOutOfRange, {"global rank 8 of 8"}));
+  EXPECT_THAT(CoordinatesOf(0, {.tp = 0}).status(), Fails(absl::StatusCode::kInvalidArgument, {"tp is 0", "positive"}));
   EXPECT_FALSE(CoordinatesOf(0, {.tp = int64_t{1} << 40, .cp = int64_t{1} << 40}).ok());
 }
 
@@ -50,21 +52,22 @@ TEST(MeshRules, LetOneRankOfEachReplicaAskAndOnePut) {
       }
     }
   }
-  EXPECT_EQ(PutsResults({.cp = 2}, {.cp = 2}).status().message(), "cp rank 2 of 2");
-  EXPECT_EQ(AsksDock({.dp = -1}, {}).status().message(), "dp rank -1 of 1");
+  EXPECT_THAT(PutsResults({.cp = 2}, {.cp = 2}).status(), Fails(absl::StatusCode::kOutOfRange, {"cp rank 2 of 2"}));
+  EXPECT_THAT(AsksDock({.dp = -1}, {}).status(), Fails(absl::StatusCode::kOutOfRange, {"dp rank -1 of 1"}));
 }
 
 TEST(MeshRules, ChunkTheRowsOfADataParallelRank) {
   EXPECT_EQ(*RowChunksOfRank(2, 4, 1), (Chunks{{4, 5}, {6, 7}}));
   EXPECT_EQ(*RowChunksOfRank(3, 8, 1), (Chunks{{8, 9, 10}, {11, 12, 13}, {14, 15}}));
   EXPECT_EQ(*RowChunksOfRank(3, 0, 1), Chunks());
-  EXPECT_EQ(RowChunksOfRank(0, 8, 1).status().message(), "there cannot be chunks of 0 rows for rank 1 of 8 rows each");
+  EXPECT_THAT(RowChunksOfRank(0, 8, 1).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"chunks of 0", "rank 1", "8 rows"}));
   EXPECT_FALSE(RowChunksOfRank(2, -4, 1).ok());
   EXPECT_FALSE(RowChunksOfRank(2, INT64_MAX, 2).ok());
-  EXPECT_EQ(RowChunksOfRank(1, int64_t{1} << 61, 0).status().message(),
-            "the number of rows per rank is 2305843009213693952; it must be at most 268435456");
-  EXPECT_EQ(RowChunksOfRank(1, 1 << 28, 0).status().message(),
-            "the number of chunks is 268435456; it must be at most 1048576");
+  EXPECT_THAT(RowChunksOfRank(1, int64_t{1} << 61, 0).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"per rank", "2305843009213693952", "at most 268435456"}));
+  EXPECT_THAT(RowChunksOfRank(1, 1 << 28, 0).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"chunks", "268435456", "at most 1048576"}));
   EXPECT_EQ(RowChunksOfRank(2, 4, int64_t{1} << 58)->size(), 2u);
 }
 
@@ -72,9 +75,10 @@ TEST(MeshRules, SliceSequencesForContextParallelRanks) {
   EXPECT_THAT(*ContextSlices(12, 1, 3, ContextSlicing::kContiguous), ElementsAre(TokenRange{4, 4}));
   EXPECT_THAT(*ContextSlices(12, 0, 3, ContextSlicing::kRing), ElementsAre(TokenRange{0, 2}, TokenRange{10, 2}));
   EXPECT_THAT(*ContextSlices(12, 2, 3, ContextSlicing::kRing), ElementsAre(TokenRange{4, 2}, TokenRange{6, 2}));
-  EXPECT_EQ(ContextSlices(12, 0, 4, ContextSlicing::kRing).status().message(),
-            "a sequence of 12 tokens does not make 8 equal parts; pad it to a multiple of 8");
-  EXPECT_EQ(ContextSlices(12, 3, 3, ContextSlicing::kRing).status().message(), "cp rank 3 of 3");
+  EXPECT_THAT(ContextSlices(12, 0, 4, ContextSlicing::kRing).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"12 tokens", "8 equal parts", "multiple of 8"}));
+  EXPECT_THAT(ContextSlices(12, 3, 3, ContextSlicing::kRing).status(),
+              Fails(absl::StatusCode::kOutOfRange, {"cp rank 3 of 3"}));
   EXPECT_FALSE(ContextSlices(-12, 0, 3, ContextSlicing::kRing).ok());
 }
 
