@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 #include "core/config/spec.h"
 
 namespace tdock::config {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 struct Named {
   double lr = 1.0;
@@ -69,13 +69,10 @@ TEST(Alias, OfASectionHoldsForAllThatIsInIt) {
 }
 
 TEST(Alias, BesideItsKeyIsAViolationThatNamesBothPlaces) {
-  EXPECT_THAT(
-      AliasViolations("rollout: {n: 2}\nwhole: {rollout: {n: 3}}\n"),
-      ElementsAre("t.yaml:2: whole.rollout.n (rollout.n here): also given as rollout.n (t.yaml:1), another name "
-                  "of the same key; keep one"));
+  EXPECT_THAT(AliasViolations("rollout: {n: 2}\nwhole: {rollout: {n: 3}}\n"),
+              ElementsAre(Mentions({"t.yaml:2: whole.rollout.n (rollout.n here)", "rollout.n (t.yaml:1)"})));
   EXPECT_THAT(AliasViolations("", {"rl_config.samples=2", "rollout.n=3"}),
-              ElementsAre("command line: rollout.n: also given as rl_config.samples (command line), another name of "
-                          "the same key; keep one"));
+              ElementsAre(Mentions({"command line: rollout.n:", "rl_config.samples (command line)"})));
   EXPECT_EQ(LoadedByAlias("rollout: {n: 2}\nwhole: {rollout: {n: 2}}\n").n, 2) << "they agree";
   EXPECT_EQ(LoadedByAlias("rollout: {n: 2}\nwhole: {rollout: {n: null}}\n").n, 2) << "a null gives nothing";
   EXPECT_EQ(LoadedByAlias("rollout: {n: null}\nwhole: {rollout: {n: 2}}\n").n, 2);
@@ -83,22 +80,23 @@ TEST(Alias, BesideItsKeyIsAViolationThatNamesBothPlaces) {
 
 TEST(Alias, MessagesNameWhatWasWrittenAndWhatItIsHere) {
   EXPECT_THAT(AliasViolations("whole:\n  actor: {rate: 0}\n", {"rl_config.samples=x"}),
-              ElementsAre("t.yaml:2: whole.actor.rate (actor.optim.lr here): \"0\" given, expected number > 0",
-                          "command line: rl_config.samples (rollout.n here): \"x\" given, expected integer ≥ 1"));
+              ElementsAre(Mentions({"t.yaml:2: whole.actor.rate (actor.optim.lr here):", "\"0\"", "number > 0"}),
+                          Mentions({"command line: rl_config.samples (rollout.n here):", "\"x\"", "integer ≥ 1"})));
   EXPECT_THAT(AliasViolations("whole.rollout.n: 200\n"),
-              ElementsAre("t.yaml:1: actor.optim.lr = 1.0 (default), whole.rollout.n (rollout.n here) = 200: too large "
-                          "together"));
-  EXPECT_THAT(
-      AliasViolations("whole: {rollout: 5}\n"),
-      ElementsAre("t.yaml:1: whole.rollout: \"5\" given, expected a section with keys such as whole.rollout.n"));
+              ElementsAre(Mentions({"t.yaml:1:", "actor.optim.lr = 1.0 (default)",
+                                    "whole.rollout.n (rollout.n here) = 200", "too large together"})));
+  EXPECT_THAT(AliasViolations("whole: {rollout: 5}\n"),
+              ElementsAre(Mentions({"t.yaml:1: whole.rollout:", "\"5\"", "section", "whole.rollout.n"})));
 }
 
 TEST(Alias, IsSuggestedForAMistypedOne) {
-  EXPECT_THAT(AliasViolations("", {"rl_config.sampels=2"}), ElementsAre(HasSubstr("did you mean rl_config.samples?")));
-  EXPECT_THAT(AliasViolations("whole.actor.optim.rl: 2"), ElementsAre(HasSubstr("did you mean whole.actor.optim.lr?")));
-  EXPECT_THAT(
-      AliasViolations("whole.actor.zzzzzz: 2"),
-      ElementsAre("t.yaml:1: whole.actor.zzzzzz: unknown key; there is optim, clip_low, clip_high, type in actor"));
+  EXPECT_THAT(AliasViolations("", {"rl_config.sampels=2"}),
+              ElementsAre(Mentions({"rl_config.sampels", "rl_config.samples?"})));
+  EXPECT_THAT(AliasViolations("whole.actor.optim.rl: 2"),
+              ElementsAre(Mentions({"whole.actor.optim.rl", "whole.actor.optim.lr?"})));
+  EXPECT_THAT(AliasViolations("whole.actor.zzzzzz: 2"),
+              ElementsAre(Mentions(
+                  {"t.yaml:1: whole.actor.zzzzzz:", "unknown key", "optim, clip_low, clip_high, type in actor"})));
 }
 
 TEST(Alias, IsNotDumped) {
@@ -113,7 +111,7 @@ TEST(AliasValue, StandsForAValue) {
   EXPECT_EQ(LoadedByAlias("actor.type: low_var_kl").type, "k3");
   EXPECT_EQ(LoadedByAlias("", {"actor.type=low_var_kl"}).type, "k3");
   EXPECT_THAT(AliasViolations("actor.type: low_var"),
-              ElementsAre("t.yaml:1: actor.type: \"low_var\" given, expected k1 or k3"));
+              ElementsAre(Mentions({"t.yaml:1: actor.type:", "\"low_var\"", "k1 or k3"})));
 }
 
 TEST(Spread, GivesEachKeyThatIsNotGivenItself) {
@@ -129,11 +127,10 @@ TEST(Spread, GivesEachKeyThatIsNotGivenItself) {
 
 TEST(Spread, RefusesWhatItsKeysRefuse) {
   EXPECT_THAT(AliasViolations("actor.clip: x"),
-              ElementsAre("t.yaml:1: actor.clip (actor.clip_low here): \"x\" given, expected number",
-                          "t.yaml:1: actor.clip (actor.clip_high here): \"x\" given, expected number"));
+              ElementsAre(Mentions({"t.yaml:1: actor.clip (actor.clip_low here):", "\"x\"", "number"}),
+                          Mentions({"t.yaml:1: actor.clip (actor.clip_high here):", "\"x\"", "number"})));
   EXPECT_THAT(AliasViolations("actor.clip: [1, 2, 3]"),
-              ElementsAre("t.yaml:1: actor.clip: a list of 3 given, expected one item for each of actor.clip_low, "
-                          "actor.clip_high"));
+              ElementsAre(Mentions({"t.yaml:1: actor.clip:", "list of 3", "actor.clip_low, actor.clip_high"})));
 }
 
 }  // namespace

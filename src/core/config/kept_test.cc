@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 #include "core/config/spec.h"
 
 namespace tdock::config {
@@ -27,7 +28,7 @@ Spec SpecOfKept(Kept& c) {
     if (c.batch % c.mini == 0) return {};
     return {"mini must divide batch"};
   });
-  spec.Ignore("trainer", "one process does everything", {});
+  spec.Ignore("trainer", "a process for all", {});
   spec.AliasSection("other.trainer", "trainer");
   spec.kept().Int("trainer.devices", &c.devices, "").AtLeast(1);
   spec.kept().Strings("trainer.names", &c.names, "");
@@ -48,8 +49,8 @@ TEST(KeptKeys, HaveTheirValuesKeptAndAreSkippedAsBefore) {
   EXPECT_EQ(Load(spec, "other.trainer:\n  devices: ${data.batch}\n", "t.yaml", overrides, options), absl::OkStatus());
   EXPECT_EQ(c.devices, 8);
   EXPECT_THAT(c.names, ElementsAre("a", "b"));
-  EXPECT_THAT(notes, ElementsAre("t.yaml:1: other.trainer: skipped: one process does everything",
-                                 "command line: trainer.names: skipped: one process does everything"));
+  EXPECT_THAT(notes, ElementsAre(Mentions({"t.yaml:1: other.trainer:", "skipped", "a process for all"}),
+                                 Mentions({"command line: trainer.names:", "skipped", "a process for all"})));
   EXPECT_EQ(Dump(spec), "data:\n  batch: 8\n  mini: 4\n");
   EXPECT_EQ(ValueOf(spec, "data.batch"), "8");
   EXPECT_EQ(ValueOf(spec, "trainer.devices"), std::nullopt);
@@ -64,10 +65,10 @@ TEST(KeptKeys, ThatAreNullOrAbsentLeaveTheFieldAsItIs) {
 TEST(KeptKeys, OfTheWrongKindAreViolations) {
   Kept c;
   EXPECT_THAT(Report(Load(SpecOfKept(c), "trainer:\n  devices: many\n", "t.yaml", {}, {.lenient = true})),
-              ElementsAre("t.yaml:2: trainer.devices: \"many\" given, expected integer ≥ 1"));
+              ElementsAre(Mentions({"t.yaml:2: trainer.devices:", "\"many\"", "integer ≥ 1"})));
   EXPECT_THAT(Report(Load(SpecOfKept(c), "trainer:\n  devices: 0\n", "t.yaml", {})),
-              ElementsAre("t.yaml:1: trainer: one process does everything; remove it, or pass --lenient",
-                          "t.yaml:2: trainer.devices: \"0\" given, expected integer ≥ 1"));
+              ElementsAre(Mentions({"t.yaml:1: trainer:", "a process for all", "--lenient"}),
+                          Mentions({"t.yaml:2: trainer.devices:", "\"0\"", "integer ≥ 1"})));
 }
 
 TEST(LaterViolations, AreReportedWithOthersAndAlone) {
@@ -76,11 +77,12 @@ TEST(LaterViolations, AreReportedWithOthersAndAlone) {
   const LoadOptions options{.lenient = true, .later = [] {
                               return std::vector<Conflict>{{{"data.batch", "trainer.devices"}, "3 do not share 8"}};
                             }};
-  EXPECT_THAT(Report(Load(spec, "trainer: {devices: 3}", "t.yaml", {}, options)),
-              ElementsAre("t.yaml:1: data.batch = 8 (default), trainer.devices = 3: 3 do not share 8"));
+  EXPECT_THAT(
+      Report(Load(spec, "trainer: {devices: 3}", "t.yaml", {}, options)),
+      ElementsAre(Mentions({"t.yaml:1:", "data.batch = 8 (default)", "trainer.devices = 3", "3 do not share 8"})));
   EXPECT_THAT(Report(Load(spec, "trainer:\n  devices: 3\ndata: {batch: 8, mini: 0}", "t.yaml", {}, options)),
-              ElementsAre("t.yaml:3: data.mini: \"0\" given, expected integer ≥ 1",
-                          "t.yaml:3: data.batch = 8, trainer.devices = 3: 3 do not share 8"));
+              ElementsAre(Mentions({"t.yaml:3: data.mini:", "\"0\"", "integer ≥ 1"}),
+                          Mentions({"t.yaml:3:", "data.batch = 8,", "trainer.devices = 3", "3 do not share 8"})));
 }
 
 TEST(LaterViolations, OfKeysThatAreInvalidOrReportedAlreadyAreLeftOut) {
@@ -88,9 +90,10 @@ TEST(LaterViolations, OfKeysThatAreInvalidOrReportedAlreadyAreLeftOut) {
   const Spec spec = SpecOfKept(c);
   std::vector<Conflict> conflicts = {{{"data.batch", "trainer.devices"}, "devices"}, {{"data.mini"}, "mini"}};
   const LoadOptions options{.lenient = true, .later = [&] { return conflicts; }};
-  EXPECT_THAT(Report(Load(spec, "trainer:\n  devices: 0\ndata: {mini: 3}", "t.yaml", {}, options)),
-              ElementsAre("t.yaml:2: trainer.devices: \"0\" given, expected integer ≥ 1",
-                          "t.yaml:3: data.mini = 3, data.batch = 8 (default): mini must divide batch"));
+  EXPECT_THAT(
+      Report(Load(spec, "trainer:\n  devices: 0\ndata: {mini: 3}", "t.yaml", {}, options)),
+      ElementsAre(Mentions({"t.yaml:2: trainer.devices:", "\"0\"", "integer ≥ 1"}),
+                  Mentions({"t.yaml:3:", "data.mini = 3", "data.batch = 8 (default)", "mini must divide batch"})));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 #include "core/config/spec.h"
 
 namespace tdock::config {
@@ -21,7 +22,7 @@ Spec SpecWithForeignKeys(int64_t& steps) {
   spec.AliasSection("whole.trainer", "trainer");
   spec.Ignore("trainer.nnodes", "one machine only", {"1"});
   spec.Ignore("trainer.fsdp", "weights are not sharded");
-  spec.Ignore("critic", "there is no critic");
+  spec.Ignore("critic", "no critic here");
   spec.Ignore("critic.warmup", "a critic is not warmed up");
   spec.Refuse("trainer.epochs", "each sample is trained on once", {"1", "null"});
   return spec;
@@ -54,20 +55,21 @@ critic: {optim: {lr: 1}, warmup: 2}
 TEST(Ignore, RefusesWithTheReasonByTheNameThatWasWritten) {
   const Outcome outcome = LoadForeign(kForeign, /*lenient=*/false, {"critic.warmup=1"});
   EXPECT_THAT(outcome.violations,
-              ElementsAre("t.yaml:2: trainer.nnodes: one machine only; remove it, or pass --lenient",
-                          "t.yaml:5: whole.trainer.fsdp: weights are not sharded; remove it, or pass --lenient",
-                          "t.yaml:6: critic: there is no critic; remove it, or pass --lenient",
-                          "command line: critic.warmup: a critic is not warmed up; remove it, or pass --lenient"));
+              ElementsAre(Mentions({"t.yaml:2: trainer.nnodes:", "one machine only", "--lenient"}),
+                          Mentions({"t.yaml:5: whole.trainer.fsdp:", "weights are not sharded", "--lenient"}),
+                          Mentions({"t.yaml:6: critic:", "no critic here", "--lenient"}),
+                          Mentions({"command line: critic.warmup:", "a critic is not warmed up", "--lenient"})));
   EXPECT_THAT(outcome.notes, ElementsAre());
 }
 
 TEST(Ignore, IsSkippedWithANoteIfLenient) {
   const Outcome outcome = LoadForeign(kForeign, /*lenient=*/true);
   EXPECT_THAT(outcome.violations, ElementsAre());
-  EXPECT_THAT(outcome.notes, ElementsAre("t.yaml:2: trainer.nnodes: skipped: one machine only",
-                                         "t.yaml:5: whole.trainer.fsdp: skipped: weights are not sharded",
-                                         "t.yaml:6: critic: skipped: there is no critic",
-                                         "t.yaml:6: critic.warmup: skipped: a critic is not warmed up"));
+  EXPECT_THAT(outcome.notes,
+              ElementsAre(Mentions({"t.yaml:2: trainer.nnodes:", "skipped", "one machine only"}),
+                          Mentions({"t.yaml:5: whole.trainer.fsdp:", "skipped", "weights are not sharded"}),
+                          Mentions({"t.yaml:6: critic:", "skipped", "no critic here"}),
+                          Mentions({"t.yaml:6: critic.warmup:", "skipped", "a critic is not warmed up"})));
 }
 
 TEST(Ignore, AcceptsAValueThatChangesNothing) {
@@ -87,13 +89,14 @@ TEST(Ignore, AValueThatAnOverrideReplacesIsNotMentioned) {
 TEST(Ignore, DoesNotFollowReferencesThatNobodyNeeds) {
   const Outcome outcome = LoadForeign("trainer: {nnodes: \"${nowhere.to.be.found}\"}", true);
   EXPECT_THAT(outcome.violations, ElementsAre());
-  EXPECT_THAT(outcome.notes, ElementsAre("t.yaml:1: trainer.nnodes: skipped: one machine only"));
+  EXPECT_THAT(outcome.notes, ElementsAre(Mentions({"t.yaml:1: trainer.nnodes:", "skipped", "one machine only"})));
 }
 
 TEST(Refuse, IsNotSkippedEvenIfLenient) {
   for (const bool lenient : {false, true}) {
-    EXPECT_THAT(LoadForeign("trainer: {epochs: 2}", lenient).violations,
-                ElementsAre("t.yaml:1: trainer.epochs: \"2\" given, expected 1: each sample is trained on once"));
+    EXPECT_THAT(
+        LoadForeign("trainer: {epochs: 2}", lenient).violations,
+        ElementsAre(Mentions({"t.yaml:1: trainer.epochs:", "\"2\"", "expected 1", "each sample is trained on once"})));
     EXPECT_THAT(LoadForeign("trainer: {epochs: 1}", lenient).violations, ElementsAre());
   }
 }
@@ -104,23 +107,24 @@ TEST(Refuse, HoldsInsideASectionThatIsIgnored) {
   spec.Int("trainer.steps", &steps, "Steps.");
   spec.Ignore("reward", "it is built in");
   spec.Refuse("reward.model.path", "it is not loaded");
-  EXPECT_EQ(Load(spec, "reward:\n  name: x\n  model: {path: y, size: 3}\n", "t.yaml", {}, {.lenient = true}).message(),
-            "t.yaml:3: reward.model.path: \"y\" given, remove it: it is not loaded");
+  EXPECT_THAT(
+      Load(spec, "reward:\n  name: x\n  model: {path: y, size: 3}\n", "t.yaml", {}, {.lenient = true}).message(),
+      Mentions({"t.yaml:3: reward.model.path:", "\"y\"", "it is not loaded"}));
   EXPECT_EQ(Load(spec, "reward: {model: {path: null}}", "t.yaml", {}, {.lenient = true}), absl::OkStatus());
 }
 
 TEST(Lenient, SkipsUnknownKeysAndStillSuggests) {
   const Outcome outcome = LoadForeign("trainer: {stesp: 5}\nquux: {a: 1, b: 2}\n", true, {"zzz=1"});
   EXPECT_THAT(outcome.violations, ElementsAre());
-  EXPECT_THAT(outcome.notes,
-              ElementsAre("t.yaml:1: trainer.stesp: skipped: unknown key; did you mean trainer.steps?",
-                          "t.yaml:2: quux.a: skipped: unknown key", "t.yaml:2: quux.b: skipped: unknown key",
-                          "command line: zzz: skipped: unknown key"));
+  EXPECT_THAT(outcome.notes, ElementsAre(Mentions({"t.yaml:1: trainer.stesp:", "skipped", "trainer.steps?"}),
+                                         Mentions({"t.yaml:2: quux.a:", "skipped", "unknown key"}),
+                                         Mentions({"t.yaml:2: quux.b:", "skipped", "unknown key"}),
+                                         Mentions({"command line: zzz:", "skipped", "unknown key"})));
 }
 
 TEST(Lenient, StillRefusesWrongValues) {
   const Outcome outcome = LoadForeign("trainer: {steps: 0, other: 1}", true);
-  EXPECT_THAT(outcome.violations, ElementsAre("t.yaml:1: trainer.steps: \"0\" given, expected integer ≥ 1"));
+  EXPECT_THAT(outcome.violations, ElementsAre(Mentions({"t.yaml:1: trainer.steps:", "\"0\"", "integer ≥ 1"})));
   EXPECT_EQ(outcome.notes.size(), 1u);
 }
 
@@ -130,12 +134,12 @@ TEST(Lenient, SkipsWhatMeansNothingBesideOtherKeys) {
   spec.Int("rank", &rank, "Rank.");
   spec.Int("alpha", &alpha, "Scale.");
   spec.Unused(
-      {"alpha"}, [&] { return rank == 0; }, "given without adapters");
+      {"alpha"}, [&] { return rank == 0; }, "there are no adapters");
   std::vector<std::string> notes;
   EXPECT_EQ(Load(spec, "alpha: 16", "t.yaml", {},
                  {.lenient = true, .note = [&](const std::string& line) { notes.push_back(line); }}),
             absl::OkStatus());
-  EXPECT_THAT(notes, ElementsAre("t.yaml:1: alpha: skipped: given without adapters"));
+  EXPECT_THAT(notes, ElementsAre(Mentions({"t.yaml:1: alpha:", "skipped", "there are no adapters"})));
 }
 
 TEST(Lenient, BoundsTheNumberOfNotes) {
@@ -158,9 +162,8 @@ hydra: {searchpath: [x], run: {dir: y}}
 trainer: {_target_: verl.Trainer, steps: 2}
 )";
   EXPECT_THAT(LoadForeign(yaml, false).violations,
-              ElementsAre(HasSubstr("t.yaml:2: defaults: Hydra would read the files that it lists"),
-                          HasSubstr("t.yaml:5: hydra: it is for Hydra itself"),
-                          HasSubstr("t.yaml:6: trainer._target_: it names Python code, which does not run here")));
+              ElementsAre(Mentions({"t.yaml:2: defaults:", "Hydra"}), Mentions({"t.yaml:5: hydra:", "Hydra"}),
+                          Mentions({"t.yaml:6: trainer._target_:", "Python"})));
   EXPECT_THAT(LoadForeign(yaml, true).notes,
               ElementsAre(HasSubstr("defaults: skipped"), HasSubstr("hydra: skipped"), HasSubstr("_target_: skipped")));
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 #include "core/config/spec.h"
 
 namespace tdock::config {
@@ -100,11 +101,11 @@ TEST(References, MayBeListsAsAWholeOnly) {
   EXPECT_THAT(Followed("data: {files: [a, b], other_files: \"${data.files}\"}").other_files, ElementsAre("a", "b"));
   EXPECT_THAT(Followed("data: {other_files: \"${data.files}\"}").other_files, ElementsAre("default.jsonl"));
   EXPECT_THAT(ReferenceViolations("trainer.out: x${data.files}"),
-              ElementsAre("t.yaml:1: trainer.out: ${data.files}: it is a list, which cannot be a part of a text"));
+              ElementsAre(Mentions({"t.yaml:1: trainer.out: ${data.files}:", "a list"})));
   EXPECT_THAT(ReferenceViolations("data.other_files: [x, \"${data.files}\"]"),
-              ElementsAre(HasSubstr("\"${data.files}\" is a list, which cannot be an item of a list")));
+              ElementsAre(Mentions({"t.yaml:1: data.other_files:", "\"${data.files}\"", "a list"})));
   EXPECT_THAT(ReferenceViolations("trainer.out: ${data.files}"),
-              ElementsAre("t.yaml:1: trainer.out: a list (from ${data.files}) given, expected text"));
+              ElementsAre(Mentions({"t.yaml:1: trainer.out:", "a list (from ${data.files})", "text"})));
 }
 
 TEST(References, ABackslashMakesThemText) {
@@ -124,40 +125,40 @@ TEST(References, ABackslashMakesThemText) {
 
 TEST(References, SayWhereTheyLeadIfNowhere) {
   EXPECT_THAT(ReferenceViolations("actor:\n  mini: ${data.bacth}\n"),
-              ElementsAre("t.yaml:2: actor.mini: ${data.bacth}: there is no key data.bacth; did you mean data.batch?"));
+              ElementsAre(Mentions({"t.yaml:2: actor.mini: ${data.bacth}:", "no key data.bacth", "data.batch?"})));
   EXPECT_THAT(ReferenceViolations("actor.mini: ${extra.x}\nextra.x: ???"),
-              ElementsAre("t.yaml:1: actor.mini: ${extra.x}: extra.x is ???: it needs a value"));
+              ElementsAre(Mentions({"t.yaml:1: actor.mini: ${extra.x}:", "extra.x is ???"})));
   EXPECT_THAT(ReferenceViolations("trainer.out: a${extra.x}\nextra.x: null"),
-              ElementsAre(HasSubstr("${extra.x}: it is nothing, which cannot be a part of a text")));
-  EXPECT_THAT(
-      ReferenceViolations("actor.mini: ${trainer.name}"),
-      ElementsAre("t.yaml:1: actor.mini: the quoted text \"run\" (from ${trainer.name}) given, expected integer "
-                  "≥ 1"));
+              ElementsAre(Mentions({"t.yaml:1: trainer.out: ${extra.x}:", "nothing"})));
+  EXPECT_THAT(ReferenceViolations("actor.mini: ${trainer.name}"),
+              ElementsAre(Mentions({"t.yaml:1: actor.mini:", "\"run\" (from ${trainer.name})", "integer ≥ 1"})));
   EXPECT_THAT(ReferenceViolations("actor.mini: ${extra}\nextra: {x: 1}"),
-              ElementsAre(HasSubstr("a section of keys (from ${extra}) given, expected integer")));
+              ElementsAre(Mentions({"t.yaml:1: actor.mini:", "keys (from ${extra})", "integer"})));
   for (const char* text : {"${data.batch", "x${", "${a[}", "${'}", "${oc.select:a,'}"}) {
     EXPECT_THAT(ReferenceViolations("", {}, {absl::StrCat("trainer.out=", text)}),
-                ElementsAre(HasSubstr("the reference is not closed; write } behind it, or \\${ for the text ${")))
+                ElementsAre(Mentions({"command line: trainer.out:", "not closed", "\\${"})))
         << text;
   }
   EXPECT_THAT(ReferenceViolations("", {}, {"trainer.out=${oc.select:a,[b}"}), ElementsAre(HasSubstr("not closed")));
-  EXPECT_THAT(ReferenceViolations("", {}, {"trainer.out=${}"}), ElementsAre(HasSubstr("there is no key")));
+  EXPECT_THAT(ReferenceViolations("", {}, {"trainer.out=${}"}),
+              ElementsAre(Mentions({"command line: trainer.out:", "no key"})));
 }
 
 TEST(References, ThatGoRoundInACircleAreRefusedWithTheirPath) {
   EXPECT_THAT(ReferenceViolations("trainer.name: ${trainer.out}\ntrainer.out: ${extra.x}\nextra.x: a${trainer.name}\n"),
-              testing::Contains("t.yaml:1: trainer.name: ${trainer.name}: it leads round in a circle: trainer.name → "
-                                "trainer.out → extra.x → trainer.name"));
+              testing::Contains(Mentions({"t.yaml:1: trainer.name: ${trainer.name}:",
+                                          "trainer.name → trainer.out → extra.x → trainer.name"})));
   EXPECT_THAT(ReferenceViolations("actor.mini: ${actor.mini}"),
-              ElementsAre(HasSubstr("round in a circle: actor.mini → actor.mini")));
-  EXPECT_THAT(ReferenceViolations("data.files: [a, \"${data.files}\"]"), ElementsAre(HasSubstr("round in a circle")));
+              ElementsAre(Mentions({"t.yaml:1: actor.mini:", "actor.mini → actor.mini"})));
+  EXPECT_THAT(ReferenceViolations("data.files: [a, \"${data.files}\"]"),
+              ElementsAre(Mentions({"t.yaml:1: data.files:", "data.files → data.files"})));
 }
 
 TEST(References, AskForKeysOnly) {
   EXPECT_THAT(ReferenceViolations("trainer.out: ${oc.env:HOME}/runs"),
-              ElementsAre(HasSubstr("${oc.env:HOME}: the environment is not read")));
+              ElementsAre(Mentions({"t.yaml:1: trainer.out: ${oc.env:HOME}:", "environment"})));
   EXPECT_THAT(ReferenceViolations("trainer.out: ${now:%Y}"),
-              ElementsAre(HasSubstr("${now:%Y}: only ${key} and ${oc.select:key,default} are supported")));
+              ElementsAre(Mentions({"t.yaml:1: trainer.out: ${now:%Y}:", "${key}", "${oc.select:key,default}"})));
 }
 
 TEST(References, AddABoundedAmountOfText) {
@@ -167,24 +168,22 @@ TEST(References, AddABoundedAmountOfText) {
     for (int j = 0; j < 10; ++j) absl::StrAppend(&laughs, "${extra.l", i - 1, "}");
     laughs += "\"\n";
   }
-  EXPECT_THAT(ReferenceViolations(laughs + "trainer.out: ${extra.l29}\n"),
-              ElementsAre(HasSubstr("references add more than 1048576 bytes to the text")));
+  EXPECT_THAT(ReferenceViolations(laughs + "trainer.out: ${extra.l29}\n"), ElementsAre(Mentions({"1048576 bytes"})));
   std::string list = "data.files: [x";
   for (int i = 0; i < 5'000; ++i) absl::StrAppend(&list, ", \"${trainer.out}\"");
   EXPECT_THAT(ReferenceViolations(absl::StrCat(list, "]\ntrainer.out: ", std::string(1'000, 'o'), "\n")),
-              ElementsAre(HasSubstr("references add more than")));
+              ElementsAre(Mentions({"1048576 bytes"})));
 }
 
 TEST(References, AreFollowedABoundedNumberOfTimes) {
   std::string chain = "extra.c0: 1\n";
   for (int i = 5'000; i > 0; --i) absl::StrAppend(&chain, "extra.c", i, ": ${extra.c", i - 1, "}\n");
-  EXPECT_THAT(ReferenceViolations(chain + "actor.mini: ${extra.c5000}\n"),
-              ElementsAre(HasSubstr("references lead from one to the next more than 32 times")));
+  EXPECT_THAT(ReferenceViolations(chain + "actor.mini: ${extra.c5000}\n"), ElementsAre(Mentions({"more than 32"})));
   std::string nested = "trainer.out=";
   for (int i = 0; i < 5'000; ++i) nested += "${";
   EXPECT_THAT(ReferenceViolations("", {}, {nested}), ElementsAre(HasSubstr("not closed")));
   nested += "a" + std::string(5'000, '}');
-  EXPECT_THAT(ReferenceViolations("", {}, {nested}), ElementsAre(HasSubstr("more than 32 times")));
+  EXPECT_THAT(ReferenceViolations("", {}, {nested}), ElementsAre(Mentions({"more than 32"})));
 }
 
 }  // namespace

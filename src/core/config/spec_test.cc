@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fails.h"
 
 namespace tdock::config {
 namespace {
@@ -41,7 +42,7 @@ struct Trainer {
 Spec MakeSpec(Trainer& t) {
   Spec spec;
   spec.Int("data.train_batch_size", &t.train_batch, "Prompts per step.").AtLeast(1);
-  spec.Int("actor.ppo_mini_batch_size", &t.mini_batch, "Prompts per optimizer step.").AtLeast(1).AtMost(4096);
+  spec.Int("actor.ppo_mini_batch_size", &t.mini_batch, "Mini-batch.").AtLeast(1).AtMost(4096);
   spec.Int("trainer.threads", &t.threads, "Threads.").AtLeast(1);
   spec.Float("actor.optim.lr", &t.lr, "Learning rate.").MoreThan(0);
   spec.Float("actor.clip_ratio", &t.clip, "Clip of the ratio.").AtLeast(0).LessThan(1);
@@ -130,8 +131,7 @@ TEST(Load, AValueThatIsOverriddenIsNotLookedAt) {
                          {"trainer.threads=2", "trainer.device=cpu", "actor.cap=1"}),
               ElementsAre());
   EXPECT_THAT(Violations("trainer.threads: ???\n"),
-              ElementsAre("t.yaml:1: trainer.threads: ??? stands for a value that must be given, here or as "
-                          "trainer.threads=… on the command line"));
+              ElementsAre(Mentions({"t.yaml:1: trainer.threads:", "???", "trainer.threads=…"})));
 }
 
 TEST(Load, DottedKeysInAFileAreTheSameAsSections) {
@@ -151,20 +151,21 @@ actor:
   kl_loss_type: k4
 )";
   EXPECT_THAT(Violations(yaml, {"trainer.threads=0", "trainer.devise=cpu", "seed"}),
-              ElementsAre("t.yaml:2: data.train_batch_size: \"1.5\" given, expected integer ≥ 1",
-                          "t.yaml:3: data.shufle: unknown key; did you mean data.shuffle?",
-                          "t.yaml:5: actor.optim.lr: \"0\" given, expected number > 0",
-                          "t.yaml:6: actor.kl_loss_type: \"k4\" given, expected k1, k2 or k3",
-                          "command line: trainer.threads: \"0\" given, expected integer ≥ 1",
-                          "command line: trainer.devise: unknown key; did you mean trainer.device?",
-                          "command line: \"seed\" given, expected key=value, such as data.train_batch_size=…"));
+              ElementsAre(Mentions({"t.yaml:2: data.train_batch_size:", "\"1.5\"", "integer ≥ 1"}),
+                          Mentions({"t.yaml:3: data.shufle:", "unknown key", "data.shuffle?"}),
+                          Mentions({"t.yaml:5: actor.optim.lr:", "\"0\"", "number > 0"}),
+                          Mentions({"t.yaml:6: actor.kl_loss_type:", "\"k4\"", "k1, k2 or k3"}),
+                          Mentions({"command line: trainer.threads:", "\"0\"", "integer ≥ 1"}),
+                          Mentions({"command line: trainer.devise:", "unknown key", "trainer.device?"}),
+                          Mentions({"command line: \"seed\"", "key=value", "data.train_batch_size=…"})));
 }
 
 TEST(Load, ReportsAConstraintOverSeveralKeysWithTheirValuesAndPlace) {
-  EXPECT_THAT(Violations("actor:\n  ppo_mini_batch_size: 48\ntrainer: {threads: x}\n"),
-              ElementsAre("t.yaml:3: trainer.threads: \"x\" given, expected integer ≥ 1",
-                          "t.yaml:2: actor.ppo_mini_batch_size = 48, data.train_batch_size = 128 (default): the "
-                          "mini-batch size must divide the batch size"));
+  EXPECT_THAT(
+      Violations("actor:\n  ppo_mini_batch_size: 48\ntrainer: {threads: x}\n"),
+      ElementsAre(Mentions({"t.yaml:3: trainer.threads:", "\"x\"", "integer ≥ 1"}),
+                  Mentions({"t.yaml:2:", "actor.ppo_mini_batch_size = 48", "data.train_batch_size = 128 (default)",
+                            "the mini-batch size must divide the batch size"})));
   EXPECT_THAT(Violations("actor: {ppo_mini_batch_size: 48}\n", {"data.train_batch_size=none"}).size(), 1u)
       << "a constraint over a faulty key says nothing new";
   EXPECT_THAT(Violations("", {"data.train_batch_size=100"}),
@@ -177,11 +178,11 @@ TEST(Load, RefusesWhatIsNotAnInteger) {
     Trainer t;
     const Spec spec = MakeSpec(t);
     const absl::Status loaded = Load(spec, absl::StrCat("data: {train_batch_size: ", text, "}"), "t.yaml", {});
-    EXPECT_THAT(loaded.message(), HasSubstr("expected integer ≥ 1")) << text;
+    EXPECT_THAT(loaded.message(), Mentions({"data.train_batch_size", "integer ≥ 1"})) << text;
     EXPECT_EQ(t.train_batch, 128);
   }
   EXPECT_THAT(Violations("data.train_batch_size: 9223372036854775808"), ElementsAre(HasSubstr("≥ 1 in 64 bits")));
-  EXPECT_THAT(Violations("data.train_batch_size: 010"), ElementsAre(HasSubstr("≥ 1 without leading zeros")));
+  EXPECT_THAT(Violations("data.train_batch_size: 010"), ElementsAre(Mentions({"≥ 1", "leading zeros"})));
   EXPECT_THAT(Violations("actor: {ppo_mini_batch_size: 4097}"), ElementsAre(HasSubstr("integer ≥ 1 and ≤ 4096")));
 }
 
@@ -191,7 +192,7 @@ TEST(Load, RefusesWhatIsNotAFiniteNumber) {
     Trainer t;
     const Spec spec = MakeSpec(t);
     const absl::Status loaded = Load(spec, "", "t.yaml", std::vector{absl::StrCat("actor.clip_ratio=", text)});
-    EXPECT_THAT(loaded.message(), HasSubstr("expected number ≥ 0 and < 1")) << text;
+    EXPECT_THAT(loaded.message(), Mentions({"actor.clip_ratio", "number ≥ 0 and < 1"})) << text;
     EXPECT_EQ(t.clip, 0.2);
   }
 }
@@ -209,41 +210,39 @@ TEST(Load, ReadsNumbersAsYamlWritesThem) {
 
 TEST(Load, RefusesWhatIsNotABoolean) {
   for (const char* text : {"yes", "on", "1", "\"true\"", "tRue"}) {
-    EXPECT_THAT(Violations(absl::StrCat("data.shuffle: ", text)), ElementsAre(HasSubstr("expected true or false")))
+    EXPECT_THAT(Violations(absl::StrCat("data.shuffle: ", text)),
+                ElementsAre(Mentions({"data.shuffle", "true", "false"})))
         << text;
   }
 }
 
 TEST(Load, NamesASectionWhereAValueBelongsOnceAndAValueWhereASectionBelongs) {
   EXPECT_THAT(Violations("actor:\n  clip_ratio:\n    low: 1\n    high: {x: 2}\n  kl_loss_type: [k1]\n"),
-              ElementsAre("t.yaml:2: actor.clip_ratio: a section of keys given, expected number ≥ 0 and < 1",
-                          "t.yaml:5: actor.kl_loss_type: a list given, expected k1, k2 or k3"));
-  EXPECT_THAT(
-      Violations("actor: 3\ndata: [1, {a: 2}]\n", {"trainer=x"}),
-      ElementsAre("t.yaml:1: actor: \"3\" given, expected a section with keys such as actor.ppo_mini_batch_size",
-                  "t.yaml:2: data: a nested list given, expected a section with keys such as data.train_batch_size",
-                  "command line: trainer: \"x\" given, expected a section with keys such as trainer.threads"));
+              ElementsAre(Mentions({"t.yaml:2: actor.clip_ratio:", "section", "number ≥ 0 and < 1"}),
+                          Mentions({"t.yaml:5: actor.kl_loss_type:", "a list", "k1, k2 or k3"})));
+  EXPECT_THAT(Violations("actor: 3\ndata: [1, {a: 2}]\n", {"trainer=x"}),
+              ElementsAre(Mentions({"t.yaml:1: actor:", "\"3\"", "section", "actor.ppo_mini_batch_size"}),
+                          Mentions({"t.yaml:2: data:", "nested list", "section", "data.train_batch_size"}),
+                          Mentions({"command line: trainer:", "\"x\"", "section", "trainer.threads"})));
 }
 
 TEST(Load, SuggestsTheRightSectionForAMisplacedKey) {
-  EXPECT_THAT(
-      Violations("trainer:\n  ppo_mini_batch_size: 4\nactor_rollout_ref: {actor: {optim: {lr: 1}}}\n"),
-      ElementsAre(HasSubstr("trainer.ppo_mini_batch_size: unknown key; did you mean actor.ppo_mini_batch_size?"),
-                  HasSubstr("did you mean actor.optim.lr?")));
+  EXPECT_THAT(Violations("trainer:\n  ppo_mini_batch_size: 4\nactor_rollout_ref: {actor: {optim: {lr: 1}}}\n"),
+              ElementsAre(Mentions({"trainer.ppo_mini_batch_size:", "unknown key", "actor.ppo_mini_batch_size?"}),
+                          Mentions({"actor.optim.lr?"})));
 }
 
 TEST(Load, ListsWhatThereIsWhenNoKeyIsNear) {
   EXPECT_THAT(Violations("trainer: {zzzzzz: 1}\nquux:\n"),
-              ElementsAre("t.yaml:1: trainer.zzzzzz: unknown key; there is threads, device, out in trainer",
-                          "t.yaml:2: quux: unknown key; there is data, actor, trainer"));
+              ElementsAre(Mentions({"t.yaml:1: trainer.zzzzzz:", "unknown key", "threads, device, out in trainer"}),
+                          Mentions({"t.yaml:2: quux:", "unknown key", "data, actor, trainer"})));
 }
 
 TEST(Load, RefusesADuplicateKey) {
   EXPECT_THAT(
       Violations("trainer:\n  threads: 1\n  threads: 2\nactor: {}\nactor.optim.lr: 1\nactor: {optim: {lr: 2}}\n"),
-      ElementsAre("t.yaml:3: trainer.threads: given twice, first in line 2; keep one",
-                  "t.yaml:6: actor: given twice, first in line 4; keep one",
-                  "t.yaml:6: actor.optim.lr: given twice, first in line 5; keep one"));
+      ElementsAre(Mentions({"t.yaml:3: trainer.threads:", "line 2"}), Mentions({"t.yaml:6: actor:", "line 4"}),
+                  Mentions({"t.yaml:6: actor.optim.lr:", "line 5"})));
 }
 
 TEST(Load, TellsWhereTextIsNotYaml) {
@@ -255,13 +254,13 @@ TEST(Load, TellsWhereTextIsNotYaml) {
   for (const char* yaml : {"- 1\n- 2", "word", "? [a]\n: 1", "? {a: b}\n: 1", ": 1", "~: 1", "\"\": 1"}) {
     EXPECT_THAT(Violations(yaml), ElementsAre(testing::StartsWith("t.yaml:1:"))) << yaml;
   }
-  EXPECT_THAT(Violations("actor.cap: 1\n---\nactor.cap: 2\n"), ElementsAre(HasSubstr("a second document")));
+  EXPECT_THAT(Violations("actor.cap: 1\n---\nactor.cap: 2\n"), ElementsAre(Mentions({"t.yaml:", "document"})));
 }
 
 TEST(Load, RefusesAnchorsAliasesAndTags) {
-  EXPECT_THAT(Violations("actor: &a {cap: 1}"), ElementsAre(HasSubstr("t.yaml:1:8: anchors (&) are not supported")));
+  EXPECT_THAT(Violations("actor: &a {cap: 1}"), ElementsAre(Mentions({"t.yaml:1:8:", "anchors (&)"})));
   EXPECT_THAT(Violations("actor: *a"), ElementsAre(testing::StartsWith("t.yaml:1:8: ")));
-  EXPECT_THAT(Violations("actor.cap: !!float 1"), ElementsAre(HasSubstr("tags (!) are not supported")));
+  EXPECT_THAT(Violations("actor.cap: !!float 1"), ElementsAre(Mentions({"t.yaml:1", "tags (!)"})));
   EXPECT_THAT(Violations("actor.cap: !python/object/apply:os.system [x]"), ElementsAre(HasSubstr("tags")));
 }
 
@@ -269,24 +268,24 @@ TEST(Load, RefusesTextThatIsNotUtf8) {
   EXPECT_THAT(Violations("actor.cap: 1\n# \xFF\n"), ElementsAre("t.yaml:2: not UTF-8 text"));
   EXPECT_THAT(Violations(std::string("a\0:1", 4)), ElementsAre("t.yaml:1: not UTF-8 text"));
   EXPECT_THAT(Violations("", {"trainer.out=\xFF"}),
-              ElementsAre("command line: trainer.out: \"\\xff\" given, expected UTF-8 text"));
+              ElementsAre(Mentions({"command line: trainer.out:", "\"\\xff\"", "UTF-8"})));
 }
 
 TEST(Load, BoundsWhatHostileTextCosts) {
-  EXPECT_THAT(Violations(std::string(2 << 20, '#')), ElementsAre(HasSubstr("a configuration has at most 1048576")));
+  EXPECT_THAT(Violations(std::string(2 << 20, '#')), ElementsAre(Mentions({"2097152 bytes", "at most 1048576"})));
   EXPECT_THAT(Violations(std::string(100'000, '[')), ElementsAre(HasSubstr("a list")));
   EXPECT_THAT(Violations("a: " + std::string(32, '[') + std::string(32, ']')),
-              ElementsAre(HasSubstr("nested deeper than 32")));
+              ElementsAre(Mentions({"nested", "than 32"})));
   EXPECT_THAT(Violations("a: " + std::string(31, '[') + std::string(31, ']')), ElementsAre(HasSubstr("unknown key")));
   EXPECT_THAT(Violations("a: " + std::string(100'000, '[')).size(), 1u);
   EXPECT_THAT(Violations("a: " + std::string(100'000, '{')).size(), 1u);
   std::string nested;
   for (int depth = 0; depth < 40; ++depth) absl::StrAppend(&nested, std::string(depth, ' '), "a:\n");
-  EXPECT_THAT(Violations(nested), ElementsAre(HasSubstr("nested deeper than 32")));
-  EXPECT_THAT(Violations("? " + std::string(1'000, 'k') + "\n: 1\n"), ElementsAre(HasSubstr("longer than 256 bytes")));
+  EXPECT_THAT(Violations(nested), ElementsAre(Mentions({"nested", "than 32"})));
+  EXPECT_THAT(Violations("? " + std::string(1'000, 'k') + "\n: 1\n"), ElementsAre(Mentions({"256 bytes"})));
   std::string many;
   for (int i = 0; i < 10'001; ++i) absl::StrAppend(&many, "k", i, ": 1\n");
-  EXPECT_THAT(Violations(many), ElementsAre(HasSubstr("more than 10000 keys")));
+  EXPECT_THAT(Violations(many), ElementsAre(Mentions({"10000 keys"})));
   many.resize(many.rfind("k10000"));
   const std::vector<std::string> told = Violations(many);
   EXPECT_EQ(told.size(), 101u);
@@ -445,8 +444,8 @@ TEST(Spec, RefusesAndDoesNotDumpWhatMeansNothingBesideOtherKeys) {
   EXPECT_EQ(Dump(spec), "model:\n  path: \"\"\n  size: 5\n");
   EXPECT_TRUE(Load(spec, "model: {path: x}", "a.yaml", {}).ok());
   EXPECT_EQ(Dump(spec), "model:\n  path: x\n");
-  EXPECT_EQ(Load(spec, "model: {size: 5}", "a.yaml", std::vector<std::string>{"model.path=x"}).message(),
-            "a.yaml:1: model.size: the model of model.path has its own");
+  EXPECT_THAT(Load(spec, "model: {size: 5}", "a.yaml", std::vector<std::string>{"model.path=x"}).message(),
+              Mentions({"a.yaml:1: model.size:", "the model of model.path has its own"}));
 }
 
 }  // namespace
