@@ -1,20 +1,21 @@
 #include "core/base/no_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/testing/fails.h"
 
 namespace tdock {
 namespace {
 
 TEST(NoMemory, IsAnErrorThatSaysWhatForAndWhichLimit) {
-  const auto full = []() -> absl::Status { throw MemoryLimitReached("8 of 8 bytes are taken"); };
-  EXPECT_EQ(OrNoMemory("a put", full),
-            absl::ResourceExhaustedError("there is no memory for a put: 8 of 8 bytes are taken"));
+  const auto full = []() -> absl::Status { throw MemoryLimitReached("8 of 8 are full"); };
+  EXPECT_THAT(OrNoMemory("a put", full), Fails(absl::StatusCode::kResourceExhausted, {"a put", "8 of 8 are full"}));
   const auto none = []() -> absl::StatusOr<int> { throw std::bad_alloc(); };
-  EXPECT_EQ(OrNoMemory("an answer", none).status(), absl::ResourceExhaustedError("there is no memory for an answer"));
+  EXPECT_THAT(OrNoMemory("an answer", none).status(), Fails(absl::StatusCode::kResourceExhausted, {"an answer"}));
 }
 
 TEST(NoMemory, LeavesEverythingElseAsItIs) {

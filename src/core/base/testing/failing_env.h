@@ -37,7 +37,7 @@ class FailingEnv final : public Env {
     return base_.OpenForReading(path);
   }
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path, WriteMode mode) override {
-    TDOCK_RETURN_IF_ERROR(Check("open for writing", path));
+    TDOCK_RETURN_IF_ERROR(Check("write", path));
     TDOCK_ASSIGN_OR_RETURN(auto file, base_.OpenForWriting(path, mode));
     return std::make_unique<File>(*this, path, std::move(file));
   }
@@ -54,11 +54,11 @@ class FailingEnv final : public Env {
     return base_.RemoveAll(path);
   }
   absl::Status CreateFolders(const std::string& path) override {
-    TDOCK_RETURN_IF_ERROR(Check("create the folder", path));
+    TDOCK_RETURN_IF_ERROR(Check("create", path));
     return base_.CreateFolders(path);
   }
   absl::Status CreateNewFolder(const std::string& path) override {
-    TDOCK_RETURN_IF_ERROR(Check("create the folder", path));
+    TDOCK_RETURN_IF_ERROR(Check("create", path));
     return base_.CreateNewFolder(path);
   }
   bool Exists(const std::string& path) override { return base_.Exists(path); }
