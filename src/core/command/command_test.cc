@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::command {
 namespace {
 
@@ -43,37 +45,27 @@ std::string RefusedCall(std::vector<std::string> arguments) {
   return std::move(outcome.said);
 }
 
-constexpr char kHelp[] = "\nRun with --help for more information.\n";
-
 TEST(ParseAndRun, SuggestsTheNearestCommand) {
-  EXPECT_EQ(RefusedCall({"trian", "a.yaml"}),
-            std::string("program: there is no command trian; did you mean train?") + kHelp);
-  EXPECT_EQ(RefusedCall({"quux"}),
-            std::string("program: there is no command quux; there is train, generate, runs") + kHelp);
-  EXPECT_EQ(RefusedCall({"runs", "lst"}),
-            std::string("program runs: there is no command lst; did you mean list?") + kHelp);
+  EXPECT_THAT(RefusedCall({"trian", "a.yaml"}), Mentions({"program:", "command trian", "train?", "--help"}));
+  EXPECT_THAT(RefusedCall({"quux"}), Mentions({"program:", "command quux", "train, generate, runs", "--help"}));
+  EXPECT_THAT(RefusedCall({"runs", "lst"}), Mentions({"program runs:", "command lst", "list?", "--help"}));
 }
 
 TEST(ParseAndRun, SaysThatKeysHaveNoDashes) {
-  EXPECT_EQ(RefusedCall({"train", "a.yaml", "--rollout.n=16"}),
-            std::string("program train: there is no option --rollout.n; a key of the configuration is given without "
-                        "dashes: rollout.n=16") +
-                kHelp);
-  EXPECT_EQ(RefusedCall({"train", "a.yaml", "--rollout.n", "16"}),
-            std::string("program train: there is no option --rollout.n; a key of the configuration is given without "
-                        "dashes: rollout.n=…") +
-                kHelp);
+  EXPECT_THAT(RefusedCall({"train", "a.yaml", "--rollout.n=16"}),
+              Mentions({"program train:", "--rollout.n;", "dashes", " rollout.n=16", "--help"}));
+  EXPECT_THAT(RefusedCall({"train", "a.yaml", "--rollout.n", "16"}),
+              Mentions({"program train:", "--rollout.n;", "dashes", " rollout.n=…", "--help"}));
   EXPECT_THAT(RefusedCall({"generate", "--rollout.n=16"}), testing::Not(testing::HasSubstr("dashes")))
       << "it takes no overrides";
 }
 
 TEST(ParseAndRun, SuggestsTheNearestOption) {
-  EXPECT_EQ(RefusedCall({"train", "a.yaml", "--run-dri", "x"}),
-            std::string("program train: there is no option --run-dri; did you mean --run-dir?") + kHelp);
-  EXPECT_EQ(RefusedCall({"generate", "--promt=x"}),
-            std::string("program generate: there is no option --promt; did you mean --prompt?") + kHelp);
-  EXPECT_EQ(RefusedCall({"runs", "list", "--jsn"}),
-            std::string("program runs list: there is no option --jsn; did you mean --json?") + kHelp);
+  EXPECT_THAT(RefusedCall({"train", "a.yaml", "--run-dri", "x"}),
+              Mentions({"program train:", "--run-dri;", "--run-dir?", "--help"}));
+  EXPECT_THAT(RefusedCall({"generate", "--promt=x"}),
+              Mentions({"program generate:", "--promt;", "--prompt?", "--help"}));
+  EXPECT_THAT(RefusedCall({"runs", "list", "--jsn"}), Mentions({"program runs list:", "--jsn;", "--json?", "--help"}));
 }
 
 TEST(ParseAndRun, LeavesOtherErrorsAsTheyAre) {
