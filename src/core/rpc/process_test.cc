@@ -51,7 +51,7 @@ void Stop(ChildProcess& process) {
   EXPECT_EQ(waitpid(process.pid(), nullptr, WUNTRACED), process.pid());
 }
 
-TEST(Process, CallsOfAKilledClientAreGoneWithinASecond) {
+TEST(Process, CallsOfAKilledClientAreGone) {
   Counter begun, gone;
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) { return MakeWait(begun, gone, sink); };
@@ -59,31 +59,27 @@ TEST(Process, CallsOfAKilledClientAreGoneWithinASecond) {
   const auto client = StartRole({"--role=client", std::to_string(server->port())});
   ASSERT_TRUE(begun.Await(1));
   client->Signal(SIGKILL);
-  EXPECT_TRUE(gone.Await(1, absl::Seconds(1)));
+  EXPECT_TRUE(gone.Await(1));
 }
 
-TEST(Process, AKilledServerMakesCallsUnavailableAtOnce) {
+TEST(Process, AKilledServerMakesCallsUnavailableBeforeTheirDeadline) {
   const auto server = StartRole({"--role=server"});
   const auto client = ConnectTo(PortOf(*server));
   ASSERT_TRUE(Ask(*client, "/echo", "x").ok());
   Counter begun;
-  absl::Time ended;
   CallResult result;
   std::thread caller([&] {
     const auto on_message = [&](Pieces) {
       begun.Add();
       return absl::OkStatus();
     };
-    result = client->Call("/wait", {}, on_message, Soon());
-    ended = Clock::Real().Now();
+    result = client->Call("/wait", {}, on_message, Soon(kNever));
   });
   EXPECT_TRUE(begun.Await(1));
-  const absl::Time killed = Clock::Real().Now();
   server->Signal(SIGKILL);
   caller.join();
   EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
   EXPECT_TRUE(result.sent);
-  EXPECT_LT(ended - killed, absl::Seconds(1));
 }
 
 TEST(Process, AStoppedServerOnlyDelaysItsCalls) {

@@ -2,15 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
+#include "absl/strings/match.h"
+#include "core/base/testing/fails.h"
 #include "core/rpc/testing/certificates.h"
 #include "core/rpc/testing/servers.h"
 
 namespace tdock::rpc {
 namespace {
 
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -25,12 +28,12 @@ TEST_F(Certificates, AClientRefusesAServerOfAnotherAuthorityOrName) {
   EXPECT_TRUE(absl::IsUnavailable(TryToConnect(server->port(), Files("", "theirs"))));
   EXPECT_TRUE(absl::IsUnavailable(TryToConnect(server->port(), Files("", "ours"), "theirs.example")));
   EXPECT_TRUE(absl::IsUnavailable(TryToConnect(server->port(), {})));
-  EXPECT_TRUE(TryToConnect(server->port(), Files("", "ours"), "ours.example").ok());
+  EXPECT_TRUE(LetsIn(server->port(), Files("", "ours"), "ours.example"));
 }
 
 TEST_F(Certificates, MutualTlsLetsInOnlyClientsWithACertificateOfItsAuthority) {
   const auto server = StartServer(Serve(), {.tls = Files("ours", "ours")});
-  EXPECT_TRUE(TryToConnect(server->port(), Files("ours", "ours")).ok());
+  EXPECT_TRUE(LetsIn(server->port(), Files("ours", "ours")));
   EXPECT_TRUE(absl::IsUnavailable(TryToConnect(server->port(), Files("", "ours"))));
   TlsFiles stranger = Files("theirs", "ours");
   EXPECT_TRUE(absl::IsUnavailable(TryToConnect(server->port(), stranger)));
@@ -38,25 +41,22 @@ TEST_F(Certificates, MutualTlsLetsInOnlyClientsWithACertificateOfItsAuthority) {
 
 TEST_F(Certificates, WhatIsWrongWithAFileIsSaidWithItsName) {
   const auto why = [&](const TlsFiles& files) { return StreamServer::Start({.tls = files}, Serve()).status(); };
-  const auto message = [&](const TlsFiles& files) { return std::string(why(files).message()); };
   std::ofstream(Path("empty.pem")) << "not a certificate";
   TlsFiles files = Files("ours", "ours");
   files.certificate = Path("missing.pem");
-  EXPECT_TRUE(absl::IsNotFound(why(files))) << why(files);
-  EXPECT_THAT(message(files), HasSubstr(Path("missing.pem")));
+  EXPECT_THAT(why(files), Fails(absl::StatusCode::kNotFound, {Path("missing.pem")}));
   files.certificate = Path("theirs.pem");
-  EXPECT_EQ(why(files), absl::InvalidArgumentError("the private key in " + Path("ours.key") +
-                                                   " does not belong to the certificate in " + Path("theirs.pem")));
+  EXPECT_THAT(why(files), Fails(absl::StatusCode::kInvalidArgument, {Path("ours.key"), Path("theirs.pem")}));
   files.certificate = Path("empty.pem");
-  EXPECT_THAT(message(files), HasSubstr("empty.pem: holds no certificate"));
+  EXPECT_THAT(why(files), Fails(absl::StatusCode::kInvalidArgument, {Path("empty.pem"), "certificate"}));
   files = Files("ours", "ours");
   files.key = Path("locked.key");
-  EXPECT_THAT(message(files), HasSubstr("locked.key: holds no private key in PEM form without a password"));
+  EXPECT_THAT(why(files), Fails(absl::StatusCode::kInvalidArgument, {Path("locked.key"), "PEM", "password"}));
   files.key = "";
-  EXPECT_THAT(message(files), HasSubstr("without its private key"));
+  EXPECT_THAT(why(files), Fails(absl::StatusCode::kInvalidArgument, {Path("ours.pem"), "private key"}));
   files = Files("ours", "ours");
   files.ca = Path("empty.pem");
-  EXPECT_THAT(message(files), HasSubstr("empty.pem: holds no certificate"));
+  EXPECT_THAT(why(files), Fails(absl::StatusCode::kInvalidArgument, {Path("empty.pem"), "certificate"}));
   EXPECT_TRUE(absl::IsInvalidArgument(why(Files("", "ours"))));
 }
 
@@ -79,12 +79,11 @@ TEST(Token, LetsInTheCallsThatShowItAndNoOthers) {
       {.token = "open sesame"});
   for (const char* wrong : {"open sesam", "open sesame ", "Open sesame", "x"}) {
     const auto client = ConnectTo(server->port(), {.token = wrong});
-    EXPECT_EQ(Ask(*client, "/echo", "x").status(),
-              absl::UnauthenticatedError("the token of the call is not the server's"));
+    EXPECT_THAT(Ask(*client, "/echo", "x").status(),
+                Fails(absl::StatusCode::kUnauthenticated, {"token", "the server's"}));
   }
   const auto stranger = ConnectTo(server->port());
-  EXPECT_EQ(Ask(*stranger, "/echo", "x").status(),
-            absl::UnauthenticatedError("this server requires a token, and the call has none"));
+  EXPECT_THAT(Ask(*stranger, "/echo", "x").status(), Fails(absl::StatusCode::kUnauthenticated, {"token", "none"}));
   EXPECT_EQ(made.count(), 0);
   const auto client = ConnectTo(server->port(), {.token = "open sesame"});
   EXPECT_EQ(Ask(*client, "/echo", "x").value(), "x");
@@ -94,15 +93,14 @@ TEST(Token, LetsInTheCallsThatShowItAndNoOthers) {
 TEST(Listen, BeyondLoopbackIsRefusedWithoutATokenOrMutualTls) {
   for (const char* listen : {"0.0.0.0:0", "[::]:0", "192.0.2.7:0"}) {
     const absl::Status refused = StreamServer::Start({.listen = listen}, Serve()).status();
-    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr(std::string("'") + listen + "'"));
-    EXPECT_THAT(std::string(refused.message()), HasSubstr("give a token, or a certificate"));
+    EXPECT_THAT(refused, Fails(absl::StatusCode::kFailedPrecondition,
+                               {absl::StrCat("'", listen, "'"), "token", "certificate", "insecure"}));
   }
 }
 
 TEST(Listen, BeyondLoopbackWithATokenOverPlainTcpOrInsecureWarns) {
   EXPECT_THAT(StartServer(Serve(), {.listen = "0.0.0.0:0", .token = "t"})->warnings(),
-              testing::ElementsAre(HasSubstr("including the token")));
+              testing::ElementsAre(Mentions({"0.0.0.0:0", "the token"})));
   EXPECT_THAT(StartServer(Serve(), {.listen = "0.0.0.0:0", .insecure = true})->warnings(), SizeIs(2));
   EXPECT_THAT(StartServer(Serve())->warnings(), IsEmpty());
 }
@@ -120,19 +118,23 @@ TEST(Listen, WorksOnIpv6LoopbackAndOnNames) {
 TEST(Listen, OnAPortInUseFailsWithItsAddress) {
   const auto server = StartServer(Serve());
   const std::string address = absl::StrCat("127.0.0.1:", server->port());
-  EXPECT_EQ(StreamServer::Start({.listen = address}, Serve()).status(),
-            absl::UnavailableError("cannot listen on " + address + ": Address already in use"));
+  EXPECT_THAT(StreamServer::Start({.listen = address}, Serve()).status(),
+              Fails(absl::StatusCode::kUnavailable, {address, strerror(EADDRINUSE)}));
 }
 
 TEST(Connect, ToNobodyFailsWithTheAddressAndTheReason) {
   auto server = StartServer(Serve());
   const std::string address = absl::StrCat("127.0.0.1:", server->port());
   server = nullptr;
-  const absl::Status status =
-      StreamClient::Connect({.target = address, .connect_timeout = absl::Milliseconds(300)}).status();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no connection to " + address + " within 300ms"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("Connection refused"));
+  const std::string reason = strerror(ECONNREFUSED);
+  absl::Status status;
+  // Under load, the first attempt may be made later.
+  for (absl::Duration timeout = absl::Milliseconds(300);
+       !absl::StrContains(status.message(), reason) && timeout < kPatience; timeout *= 10) {
+    status = StreamClient::Connect({.target = address, .connect_timeout = timeout}).status();
+    EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, {address, absl::FormatDuration(timeout)}));
+  }
+  EXPECT_THAT(status.message(), Mentions({reason}));
   EXPECT_TRUE(absl::IsInvalidArgument(StreamClient::Connect({.target = "nowhere"}).status()));
 }
 

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "core/base/testing/fails.h"
 #include "core/rpc/testing/servers.h"
 
 namespace tdock::rpc {
@@ -68,7 +69,6 @@ TEST(Shutdown, CancelsAtItsDeadlineWhatStillRunsAndReturnsAfterTheLastIsGone) {
   const absl::Time start = Clock::Real().Now();
   server->Shutdown(start + absl::Milliseconds(100));
   EXPECT_GE(Clock::Real().Now() - start, absl::Milliseconds(90));
-  EXPECT_LT(Clock::Real().Now() - start, absl::Seconds(30));
   EXPECT_EQ(waiting.gone.count(), 100);
   EXPECT_TRUE(ended.Await(100));
   server->Shutdown(absl::InfinitePast());
@@ -173,9 +173,7 @@ TEST(Shutdown, WhoWatchesTheHealthIsToldOfItsEndAndDoesNotHoldUpTheServer) {
   server->StopAccepting();
   ASSERT_TRUE(messages.Await(2));
   EXPECT_EQ(heard, "\x08\x01\x08\x02");
-  const absl::Time start = Clock::Real().Now();
-  server->Shutdown(start + absl::Seconds(60));
-  EXPECT_LT(Clock::Real().Now() - start, absl::Seconds(30));
+  server->Shutdown(Soon(kNever));
   EXPECT_TRUE(ends.Await(1));
 }
 
@@ -187,14 +185,11 @@ TEST(Shutdown, ACallToAServerThatIsGoneIsUnavailableAndWasNotSent) {
   server = nullptr;
   const Message messages[] = {{Bytes("x")}};
   // Until the client has noticed, a call may leave it and be lost on the way.
-  const absl::Time deadline = Soon(absl::Seconds(30));
-  CallResult result;
-  do {
-    result = client->Call("/echo", messages, Ignore, Soon());
-    EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
-    EXPECT_THAT(std::string(result.status.message()), testing::HasSubstr(name));
-  } while (result.sent && Clock::Real().Now() < deadline);
-  EXPECT_FALSE(result.sent);
+  EXPECT_TRUE(Eventually([&] {
+    const CallResult result = client->Call("/echo", messages, Ignore, Soon());
+    EXPECT_THAT(result.status, Fails(absl::StatusCode::kUnavailable, {name}));
+    return !result.sent;
+  }));
 }
 
 TEST(Shutdown, AClientFindsAServerThatCameBackOnItsPort) {
@@ -205,9 +200,11 @@ TEST(Shutdown, AClientFindsAServerThatCameBackOnItsPort) {
   server = nullptr;
   EXPECT_TRUE(absl::IsUnavailable(Ask(*client, "/echo", "x").status()));
   server = StartServer(Serve(), {.listen = absl::StrCat("127.0.0.1:", port)});
-  const absl::Time deadline = Soon(absl::Seconds(30));
-  absl::Status status = absl::UnavailableError("");
-  while (absl::IsUnavailable(status) && Clock::Real().Now() < deadline) status = Ask(*client, "/echo", "x").status();
+  absl::Status status;
+  EXPECT_TRUE(Eventually([&] {
+    status = Ask(*client, "/echo", "x").status();
+    return !absl::IsUnavailable(status);
+  }));
   EXPECT_TRUE(status.ok()) << status;
 }
 

@@ -1,16 +1,22 @@
 // What connections without the token cost a server, and those who have it: 64 at once, in every way that is known to
 // make servers of HTTP/2 keep or do much.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/sanitized.h"
 #include "core/rpc/testing/certificates.h"
 #include "core/rpc/testing/http2.h"
 #include "core/rpc/testing/process.h"
@@ -21,11 +27,11 @@ namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kMemoryIsItsOwn = false;  // the sanitizer keeps what is freed
-constexpr absl::Duration kLongestWait = absl::Seconds(4);
 #else
 constexpr bool kMemoryIsItsOwn = true;
-constexpr absl::Duration kLongestWait = absl::Seconds(1);
 #endif
+// The most CPU time that a server may spend on others while a call waits. Load does not change it.
+constexpr absl::Duration kMostWork = kSanitized ? absl::Seconds(4) : absl::Seconds(1);
 constexpr int kConnections = 64;
 constexpr char kToken[] = "open sesame";
 
@@ -41,6 +47,19 @@ int64_t MemoryOf(const ChildProcess& process, const std::string& name) {
   }
   ADD_FAILURE() << "no " << name;
   return 0;
+}
+
+// The CPU time that the process has used.
+absl::Duration WorkOf(const ChildProcess& process) {
+  std::ifstream file(absl::StrCat("/proc/", process.pid(), "/stat"));
+  std::string line;
+  std::getline(file, line);
+  // The state follows the name, which is in parentheses: it is field 3, and the ticks are fields 14 and 15.
+  const std::vector<std::string> fields = absl::StrSplit(line.substr(std::min(line.rfind(") "), line.size())), ' ');
+  int64_t user = 0, system = 0;
+  const bool read = fields.size() > 13 && absl::SimpleAtoi(fields[12], &user) && absl::SimpleAtoi(fields[13], &system);
+  EXPECT_TRUE(read) << line;
+  return absl::Seconds(user + system) / sysconf(_SC_CLK_TCK);
 }
 
 // Sends bytes, of which the server takes as many as it will; whether it took them all.
@@ -102,18 +121,21 @@ Attack MakeAttack(const std::string& name) {
   return {.bytes = std::string("P"), .chunk_bytes = 1, .between_chunks = absl::Milliseconds(300)};
 }
 
-// Calls over an old and over a new connection, again and again, and knows the longest wait.
+// Calls over an old and over a new connection, again and again, and knows what the server did while a call waited.
 class GoodClient {
  public:
-  GoodClient(int port, const TlsFiles& tls) : port_(port), tls_(tls), old_(Connect()), thread_([this] { Run(); }) {}
+  GoodClient(const ChildProcess& server, int port, const TlsFiles& tls)
+      : server_(server), port_(port), tls_(tls), old_(Connect()), thread_([this] { Run(); }) {}
   ~GoodClient() { Stop(); }
 
   void Stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
   }
-  absl::Duration longest() const { return longest_; }
-  int calls() const { return calls_; }
+  // Returns when calls that begin now have been answered, over the old and over a new connection.
+  void AwaitCalls() { EXPECT_TRUE(calls_.Await(calls_.count() + 4)); }
+  absl::Duration most_work() const { return most_work_; }
+  int64_t calls() const { return calls_.count(); }
 
  private:
   std::unique_ptr<StreamClient> Connect() const { return ConnectTo(port_, {.tls = tls_, .token = kToken}); }
@@ -124,50 +146,53 @@ class GoodClient {
     }
   }
   void Measure(const std::function<void()>& call) {
-    const absl::Time start = Clock::Real().Now();
+    const absl::Duration before = WorkOf(server_);
     call();
-    longest_ = std::max(longest_, Clock::Real().Now() - start);
-    ++calls_;
+    most_work_ = std::max(most_work_, WorkOf(server_) - before);
+    calls_.Add();
   }
 
+  const ChildProcess& server_;
   const int port_;
   const TlsFiles tls_;
   const std::unique_ptr<StreamClient> old_;
   std::atomic<bool> stop_{false};
-  absl::Duration longest_;
-  int calls_ = 0;
+  absl::Duration most_work_;
+  Counter calls_;
   std::thread thread_;
 };
 
-void ExpectAttackIsBorne(ChildProcess& server, int port, const TlsFiles& tls,
-                         const std::function<void(const Attack& attack)>& connect_and_run, const Attack& attack) {
-  GoodClient client(port, tls);
+// Connects, attacks, and calls `hold` before it hangs up.
+using Attacker = std::function<void(const Attack& attack, const std::function<void()>& hold)>;
+
+void ExpectAttackIsBorne(ChildProcess& server, int port, const TlsFiles& tls, const Attacker& connect_and_run,
+                         const Attack& attack) {
+  GoodClient client(server, port, tls);
   const int64_t before = MemoryOf(server, "VmRSS");
   std::ofstream(absl::StrCat("/proc/", server.pid(), "/clear_refs")) << "5";  // VmHWM begins anew
   std::vector<std::thread> attackers;
-  for (int i = 0; i < kConnections; ++i) attackers.emplace_back([&] { connect_and_run(attack); });
+  // An attacker stays until others have been served, so a server that waits for it never ends this.
+  for (int i = 0; i < kConnections; ++i) {
+    attackers.emplace_back([&] { connect_and_run(attack, [&] { client.AwaitCalls(); }); });
+  }
   for (std::thread& attacker : attackers) attacker.join();
   client.Stop();
-  EXPECT_LE(client.longest(), kLongestWait);
-  EXPECT_GE(client.calls(), 2);
+  EXPECT_LE(client.most_work(), kMostWork);
   std::cout << "+" << (MemoryOf(server, "VmHWM") - before) / 1024 << " KiB at most, +"
             << (MemoryOf(server, "VmRSS") - before) / 1024 << " KiB afterwards, " << client.calls()
-            << " calls, longest wait " << client.longest() << "\n";
+            << " calls, at most " << client.most_work() << " of work during one\n";
   if (!kMemoryIsItsOwn) return;
   EXPECT_LE(MemoryOf(server, "VmHWM") - before, 64 << 20);
   // What the good client's connections take is kept for the next ones.
-  const absl::Time deadline = Soon(absl::Seconds(10));
-  while (MemoryOf(server, "VmRSS") - before > 16 << 20 && Clock::Real().Now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_LE(MemoryOf(server, "VmRSS") - before, 16 << 20);
+  EXPECT_TRUE(Eventually([&] { return MemoryOf(server, "VmRSS") - before <= 16 << 20; }));
 }
 
-void AttackOverTcp(int port, const Attack& attack) {
+void AttackOverTcp(int port, const Attack& attack, const std::function<void()>& hold) {
   RawConnection raw(port);
   const timeval patience = {.tv_sec = 1, .tv_usec = 0};
   setsockopt(raw.fd(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   attack.Run([&](absl::string_view bytes) { return raw.Send(bytes); });
+  hold();
 }
 
 std::string NameOf(const testing::TestParamInfo<size_t>& info) { return AttackNames()[info.param]; }
@@ -178,7 +203,8 @@ TEST_P(UnauthenticatedOverTcp, CostsLittleMemoryAndHoldsUpNobody) {
   const auto server = StartRole({"--role=server", kToken});
   const int port = PortOf(*server);
   ExpectAttackIsBorne(
-      *server, port, {}, [&](const Attack& attack) { AttackOverTcp(port, attack); },
+      *server, port, {},
+      [&](const Attack& attack, const std::function<void()>& hold) { AttackOverTcp(port, attack, hold); },
       MakeAttack(AttackNames()[GetParam()]));
 }
 
@@ -188,10 +214,10 @@ INSTANTIATE_TEST_SUITE_P(Attacks, UnauthenticatedOverTcp, testing::Range<size_t>
 class RawTls {
  public:
   explicit RawTls(int port) : raw_(port), context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
-    const timeval patience = {.tv_sec = 5, .tv_usec = 0};
-    for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
-      setsockopt(raw_.fd(), SOL_SOCKET, option, &patience, sizeof patience);
-    }
+    // A server may read nothing of an attack, but it answers.
+    const timeval send_patience = {.tv_sec = 5, .tv_usec = 0}, patience = absl::ToTimeval(kPatience);
+    setsockopt(raw_.fd(), SOL_SOCKET, SO_SNDTIMEO, &send_patience, sizeof send_patience);
+    setsockopt(raw_.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     const unsigned char protocols[] = {2, 'h', '2'};
     SSL_set_alpn_protos(ssl_, protocols, sizeof protocols);
     SSL_set_fd(ssl_, raw_.fd());
@@ -234,17 +260,18 @@ TEST_P(UnauthenticatedOverTls, CostsLittleMemoryAndHoldsUpNobody) {
   const int port = PortOf(*server);
   // Half of them do not even begin with TLS.
   std::atomic<int> connections = 0;
-  const auto run = [&](const Attack& attack) {
-    if (++connections % 2 == 0) return AttackOverTcp(port, attack);
+  const auto run = [&](const Attack& attack, const std::function<void()>& hold) {
+    if (++connections % 2 == 0) return AttackOverTcp(port, attack, hold);
     RawTls tls(port);
     attack.Run([&](absl::string_view bytes) { return tls.Send(bytes); });
+    hold();
   };
   ExpectAttackIsBorne(*server, port, Files("", "ours"), run, MakeAttack(AttackNames()[GetParam()]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Attacks, UnauthenticatedOverTls, testing::Range<size_t>(0, AttackNames().size()), NameOf);
 
-TEST_F(Certificates, ACallOverTlsWhoseClientIsGoneIsGoneWithinASecond) {
+TEST_F(Certificates, ACallOverTlsWhoseClientIsGoneIsGone) {
   Counter begun, gone;
   Methods methods;
   methods["/wait"] = [&](std::shared_ptr<CallSink> sink) {
@@ -258,7 +285,7 @@ TEST_F(Certificates, ACallOverTlsWhoseClientIsGoneIsGoneWithinASecond) {
   ASSERT_TRUE(tls.Send(Opening() + Frame(1, 4, 1, CallFields("/wait")) + Frame(0, 0, 1, std::string(5, '\0'))));
   ASSERT_TRUE(begun.Await(1));
   tls.HangUp();
-  EXPECT_TRUE(gone.Await(1, kLongestWait));
+  EXPECT_TRUE(gone.Await(1));
 }
 
 // Over whatever the clients are.
@@ -285,12 +312,9 @@ void ExpectDeafClientsHoldUpNobody(const TlsFiles& server_files, const TlsFiles&
   }
   ASSERT_TRUE(begun.Await(8));
   const auto client = ConnectTo(server->port(), {.tls = client_files});
-  const absl::Time start = Clock::Real().Now();
   EXPECT_EQ(Ask(*client, "/echo", "x").value_or(""), "x");
-  EXPECT_LT(Clock::Real().Now() - start, kLongestWait);
-  // Nor its end.
+  // They hold up its end neither. They read nothing until then.
   server = nullptr;
-  EXPECT_LT(Clock::Real().Now() - start, absl::Seconds(20));
 }
 
 TEST_F(Certificates, AClientThatDoesNotReadItsAnswersOverTlsHoldsUpNobody) {
@@ -304,8 +328,7 @@ TEST_F(Certificates, AHealthCheckOverTlsNeedsNoToken) {
   const auto stranger = ConnectTo(server->port(), {.tls = Files("", "ours")});
   EXPECT_EQ(Ask(*stranger, "/grpc.health.v1.Health/Check", "").value_or(""), "\x08\x01");
   const auto second = ConnectTo(server->port(), {.tls = Files("", "ours")});
-  EXPECT_EQ(Ask(*second, "/echo", "x").status(),
-            absl::UnauthenticatedError("this server requires a token, and the call has none"));
+  EXPECT_THAT(Ask(*second, "/echo", "x").status(), Fails(absl::StatusCode::kUnauthenticated, {"token", "none"}));
 }
 
 TEST(Token, IsNotNeededToAskForTheHealthOfTheServer) {
@@ -326,8 +349,8 @@ TEST(Token, IsCheckedInEveryCallOfAConnection) {
   RawConnection raw(server->port());
   raw.Send(Opening() + Frame(1, 5, 1, CallFields("/echo", absl::StrCat("Bearer ", kToken))) +
            Frame(1, 5, 3, CallFields("/echo", "Bearer open sesam")));
-  const std::string heard = raw.Drain();
-  EXPECT_NE(heard.find("the token of the call is not the server's"), std::string::npos);
+  const std::string reason = "the server's";
+  EXPECT_THAT(raw.ReadUntil(reason), testing::HasSubstr(reason));
 }
 
 }  // namespace

@@ -45,12 +45,15 @@ class Certificates : public testing::Test {
             .key = pair.empty() ? "" : Path(pair + ".key"),
             .ca = authority.empty() ? "" : Path(authority + "-ca.pem")};
   }
-  static absl::Status TryToConnect(int port, const TlsFiles& tls, const std::string& name = "") {
-    auto client = StreamClient::Connect({.target = absl::StrCat("127.0.0.1:", port),
-                                         .tls = tls,
-                                         .tls_server_name = name,
-                                         .connect_timeout = absl::Seconds(1)});
+  // A call over a new connection. A client that is refused keeps trying until the timeout.
+  static absl::Status TryToConnect(int port, const TlsFiles& tls, const std::string& name = "",
+                                   absl::Duration timeout = absl::Seconds(1)) {
+    auto client = StreamClient::Connect(
+        {.target = absl::StrCat("127.0.0.1:", port), .tls = tls, .tls_server_name = name, .connect_timeout = timeout});
     return client.ok() ? Ask(**client, "/echo", "x").status() : client.status();
+  }
+  static bool LetsIn(int port, const TlsFiles& tls, const std::string& name = "") {
+    return TryToConnect(port, tls, name, kPatience).ok();
   }
 
  private:

@@ -11,8 +11,11 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/testing/patience.h"
 
 namespace tdock::rpc {
 
@@ -41,10 +44,12 @@ class RawConnection {
     return true;
   }
   void EndSending() { shutdown(fd_, SHUT_WR); }
-  // Reads until the server hangs up, or has sent nothing for half a second.
-  std::string Drain() { return ReadFor({.tv_sec = 0, .tv_usec = 500'000}).text; }
-  // Whether the server hangs up within 20 s.
-  bool AwaitEnd() { return ReadFor({.tv_sec = 20, .tv_usec = 0}).ended; }
+  // Reads until `end` is there, or the server hangs up.
+  std::string ReadUntil(absl::string_view end) { return Read(end).text; }
+  // Reads until the server hangs up.
+  std::string Drain() { return Read("").text; }
+  // Whether the server hangs up.
+  bool AwaitEnd() { return Read("").ended; }
 
  private:
   struct Heard {
@@ -52,10 +57,12 @@ class RawConnection {
     bool ended = false;
   };
 
-  Heard ReadFor(timeval patience) {
+  // An empty `end` never comes.
+  Heard Read(absl::string_view end) {
+    const timeval patience = absl::ToTimeval(kPatience);
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     Heard heard;
-    for (;;) {
+    while (end.empty() || !absl::StrContains(heard.text, end)) {
       char buffer[4096];
       const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
       if (got > 0) {
@@ -65,6 +72,7 @@ class RawConnection {
       heard.ended = got == 0 || errno != EAGAIN;
       return heard;
     }
+    return heard;
   }
 
   int fd_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "core/base/child_process.h"
+#include "core/base/testing/patience.h"
 
 namespace tdock::rpc {
 
@@ -23,7 +24,7 @@ inline std::unique_ptr<ChildProcess> StartRole(std::vector<std::string> role) {
 // The port of a server, which the server prints first.
 inline int PortOf(ChildProcess& server) {
   int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(server.ReadLine(absl::Seconds(60)).value_or(""), &port));
+  EXPECT_TRUE(absl::SimpleAtoi(server.ReadLine(kPatience).value_or(""), &port));
   return port;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/testing/patience.h"
 #include "core/rpc/stream_client.h"
 #include "core/rpc/stream_server.h"
 
@@ -31,7 +32,7 @@ class Counter {
     return count_;
   }
   // Whether the count is reached within the time.
-  [[nodiscard]] bool Await(int64_t count, absl::Duration timeout = absl::Seconds(60)) {
+  [[nodiscard]] bool Await(int64_t count, absl::Duration timeout = kPatience) {
     const absl::Time deadline = Clock::Real().Now() + timeout;
     MutexLock lock(mu_);
     while (count_ < count && Clock::Real().Now() < deadline) Clock::Real().Wait(changed_, mu_, deadline);
@@ -122,13 +123,13 @@ inline std::unique_ptr<StreamServer> StartServer(HandlerFactory factory, const S
 
 inline std::unique_ptr<StreamClient> ConnectTo(int port, StreamClientOptions options = {}) {
   options.target = absl::StrCat("127.0.0.1:", port);
-  options.connect_timeout = absl::Seconds(60);
+  options.connect_timeout = kPatience;
   auto client = StreamClient::Connect(options);
   EXPECT_TRUE(client.ok()) << client.status();
   return *std::move(client);
 }
 
-inline absl::Time Soon(absl::Duration in = absl::Seconds(60)) { return Clock::Real().Now() + in; }
+inline absl::Time Soon(absl::Duration in = kPatience) { return Clock::Real().Now() + in; }
 
 inline absl::Status Ignore(Pieces) { return absl::OkStatus(); }
 
