@@ -13,10 +13,12 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/base/testing/patience.h"
 
 namespace tdock::http {
 
-// One connection to 127.0.0.1. Every wait ends after ten seconds, with what has come until then.
+// One connection to 127.0.0.1. Every wait ends after kPatience, with what has come until then.
 class RawClient {
  public:
   // A small receive buffer makes a reader that does not read felt soon.
@@ -50,7 +52,7 @@ class RawClient {
 
   // Up to and with `end`, or what came before the connection ended.
   std::string ReadUntil(absl::string_view end) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = Deadline();
     for (;;) {
       const size_t found = read_.find(end.data(), 0, end.size());
       if (found != std::string::npos) {
@@ -64,7 +66,7 @@ class RawClient {
 
   // All until the server closes.
   std::string ReadAll() {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = Deadline();
     while (ReadSome(deadline)) {
     }
     return std::exchange(read_, {});
@@ -76,7 +78,7 @@ class RawClient {
     const size_t at = head.find("Content-Length: ");
     if (at == std::string::npos) return head;
     const size_t length = std::stoul(head.substr(at + 16));
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = Deadline();
     while (read_.size() < length && ReadSome(deadline)) {
     }
     head += read_.substr(0, length);
@@ -85,6 +87,10 @@ class RawClient {
   }
 
  private:
+  static std::chrono::steady_clock::time_point Deadline() {
+    return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kPatience);
+  }
+
   bool ReadSome(std::chrono::steady_clock::time_point deadline) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
