@@ -1,19 +1,19 @@
 #include "dock/store/segment_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <new>
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
+#include "core/base/testing/patience.h"
 #include "dock/store/page_sizes.h"
 #include "dock/store/segment_view.h"
 #include "dock/store/testing/open_files.h"
@@ -24,20 +24,13 @@ namespace {
 
 constexpr size_t kStep = 2 * kMebibyte;
 
-// For what another thread does.
-bool Await(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 // All of one size, and nothing on the heap.
-SegmentPoolOptions EqualSegments(Clock& clock = Clock::Real(), absl::Duration keep = absl::Seconds(4)) {
+SegmentPoolOptions EqualSegments(Clock& clock, absl::Duration keep = absl::Seconds(4)) {
   return {.heap_bytes = 0, .least_segment_bytes = kStep, .most_segment_bytes = kStep, .keep = keep, .clock = clock};
 }
+
+// Empty segments are kept, however long the test takes.
+SegmentPoolOptions EqualSegments() { return EqualSegments(Clock::Real(), kNever); }
 
 TEST(SegmentMemory, BuffersShareSegmentsAndAreFoundByTheirPlace) {
   SegmentPool pool(EqualSegments());
@@ -74,8 +67,7 @@ TEST(SegmentMemory, HoldsOnlyWhatIsItsOwn) {
   EXPECT_EQ(none.size(), 0u);
   EXPECT_EQ(pool.held_bytes(), 128u);
   const uint64_t segment = other.Locate(theirs.data())->segment;
-  EXPECT_EQ(memory.Open(segment).status().message(), "this partition has no segment 0");
-  EXPECT_EQ(memory.Open(segment).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(memory.Open(segment).status(), Fails(absl::StatusCode::kNotFound, {"segment 0"}));
 }
 
 TEST(SegmentMemory, PartitionsNeverShareASegment) {
@@ -136,7 +128,7 @@ TEST(SegmentMemory, NothingOverlapsAndEverythingReturns) {
   EXPECT_EQ(pool.held_bytes(), 0u);
   EXPECT_GT(pool.warm_bytes(), kStep);
   clock.Advance(absl::Seconds(4));
-  EXPECT_TRUE(Await([&] { return pool.warm_bytes() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return pool.warm_bytes() == 0; }));
 }
 
 TEST(SegmentMemory, GivesBackSegmentsThatWereEmptyForAWhile) {
@@ -152,7 +144,7 @@ TEST(SegmentMemory, GivesBackSegmentsThatWereEmptyForAWhile) {
   EXPECT_EQ(pool.warm_bytes(), 2 * kStep);
   EXPECT_EQ(pool.closed_segments(), 0u);
   clock.Advance(absl::Seconds(2));
-  ASSERT_TRUE(Await([&] { return pool.closed_segments() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return pool.closed_segments() == 1; }));
   EXPECT_EQ(pool.warm_bytes(), kStep);
   EXPECT_FALSE(pool.Exists(early_segment));
   EXPECT_TRUE(pool.Exists(late_segment));
@@ -164,7 +156,7 @@ TEST(SegmentMemory, GivesBackSegmentsThatWereEmptyForAWhile) {
   EXPECT_TRUE(pool.Exists(late_segment));
   late = Buffer();
   clock.Advance(absl::Seconds(4));
-  ASSERT_TRUE(Await([&] { return pool.closed_segments() == 2; }));
+  ASSERT_TRUE(Eventually([&] { return pool.closed_segments() == 2; }));
   EXPECT_TRUE(pool.Exists(memory.Locate(used.data())->segment));
   EXPECT_EQ(pool.warm_bytes(), 0u);
 }
@@ -275,9 +267,7 @@ TEST(SegmentMemory, ThreadsAllocateLocateAndFreeTogether) {
   }
   EXPECT_EQ(pool.held_bytes(), 0u);
   // The pool's own thread may be giving one back just now.
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (pool.warm_bytes() > 0 && absl::Now() < deadline) std::this_thread::yield();
-  EXPECT_EQ(pool.warm_bytes(), 0u);
+  EXPECT_TRUE(Eventually([&] { return pool.warm_bytes() == 0; }));
 }
 
 }  // namespace

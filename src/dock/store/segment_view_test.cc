@@ -6,16 +6,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
+#include "core/base/testing/fails.h"
 #include "dock/store/page_sizes.h"
 #include "dock/store/testing/other_process.h"
 
 namespace tdock::dock {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr size_t kBytes = 8192;
 
@@ -40,7 +40,8 @@ TEST(SegmentMap, ShowsTheBytesOfASegment) {
 TEST(SegmentMap, LooksAtNothingBeyondTheEnd) {
   SegmentMap map;
   ASSERT_TRUE(map.Add(5, Sealed(), kBytes).ok());
-  EXPECT_EQ(map.Look(5, 8190, 3).status().ToString(), "INVALID_ARGUMENT: 3 bytes at 8190 of segment 5, which has 8192");
+  EXPECT_THAT(map.Look(5, 8190, 3).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"3 bytes at 8190", "segment 5", "8192"}));
   for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{0, kBytes + 1},
                                       {kBytes + 1, 0},
                                       {1, UINT64_MAX},
@@ -48,7 +49,7 @@ TEST(SegmentMap, LooksAtNothingBeyondTheEnd) {
                                       {UINT64_MAX, UINT64_MAX}}) {
     EXPECT_EQ(map.Look(5, offset, bytes).status().code(), absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(map.Look(6, 0, 0).status().ToString(), "NOT_FOUND: segment 6 is not mapped");
+  EXPECT_THAT(map.Look(6, 0, 0).status(), Fails(absl::StatusCode::kNotFound, {"segment 6"}));
 }
 
 TEST(SegmentMap, MapsTheBytesThatItWasTold) {
@@ -148,11 +149,9 @@ TEST(SegmentMap, LeavesHalfOfTheDescriptorsToTheProgram) {
 TEST(SegmentMap, RefusesWhatCouldShrinkOrIsTooSmall) {
   SegmentMap map;
   const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
-  EXPECT_EQ(map.Add(5, unsealed, kBytes).ToString(),
-            "INVALID_ARGUMENT: segment 5: a file to be mapped must be a memory file that is sealed against "
-            "shrinking");
-  EXPECT_EQ(map.Add(5, Sealed(), kBytes + 1).ToString(),
-            "INVALID_ARGUMENT: segment 5: a memory file has 8192 bytes; it must have at least 8193");
+  EXPECT_THAT(map.Add(5, unsealed, kBytes), Fails(absl::StatusCode::kInvalidArgument, {"segment 5", "sealed"}));
+  EXPECT_THAT(map.Add(5, Sealed(), kBytes + 1),
+              Fails(absl::StatusCode::kInvalidArgument, {"segment 5", "8192 bytes", "8193"}));
   EXPECT_EQ(map.Add(5, Sealed(), 0).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(map.Add(5, Sealed(), SIZE_MAX).code(), absl::StatusCode::kInvalidArgument);
   int pipe[2];
@@ -160,8 +159,8 @@ TEST(SegmentMap, RefusesWhatCouldShrinkOrIsTooSmall) {
   EXPECT_EQ(map.Add(5, std::make_shared<const FileDescriptor>(pipe[0]), kBytes).code(),
             absl::StatusCode::kInvalidArgument);
   ::close(pipe[1]);
-  EXPECT_THAT(map.Add(5, std::make_shared<const FileDescriptor>(-1), kBytes).message(),
-              HasSubstr("segment 5: inspect a memory file"));
+  EXPECT_THAT(map.Add(5, std::make_shared<const FileDescriptor>(-1), kBytes),
+              Fails(absl::StatusCode::kUnavailable, {"segment 5", strerror(EBADF)}));
   EXPECT_FALSE(map.Has(5));
 }
 
@@ -181,8 +180,8 @@ TEST(UploadArea, BothSidesSeeWhatEitherWrites) {
 
 TEST(UploadArea, GivesNoSlotThatIsNotThere) {
   const UploadArea area = *UploadArea::Make(3, 5000);
-  EXPECT_EQ(area.Slot(3, 1).status().ToString(),
-            "INVALID_ARGUMENT: 1 bytes of slot 3 of an upload area of 3 slots of 5000 bytes");
+  EXPECT_THAT(area.Slot(3, 1).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"1 bytes", "slot 3", "3 slots of 5000"}));
   for (const auto& [slot, bytes] :
        {std::pair<uint64_t, uint64_t>{2, 5001}, {UINT64_MAX, 0}, {0, UINT64_MAX}, {UINT64_MAX / 5000 + 1, 1}}) {
     EXPECT_EQ(area.Slot(slot, bytes).status().code(), absl::StatusCode::kInvalidArgument);
@@ -198,9 +197,8 @@ TEST(UploadArea, RefusesSizesThatMakeNoArea) {
     EXPECT_EQ(UploadArea::Make(slots, bytes).status().code(), absl::StatusCode::kInvalidArgument);
   }
   const UploadArea area = *UploadArea::Make(2, 4096);
-  EXPECT_THAT(
-      UploadArea::Map(area.file()->fd(), 3, 4096).status().ToString(),
-      HasSubstr("INVALID_ARGUMENT: the upload area: a memory file has 8192 bytes; it must have at least 12288"));
+  EXPECT_THAT(UploadArea::Map(area.file()->fd(), 3, 4096).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"upload area", "8192 bytes", "12288"}));
   const auto unsealed = *MakeMemoryFile("unsealed", kBytes);
   EXPECT_EQ(UploadArea::Map(unsealed->fd(), 1, kBytes).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "core/base/testing/fake_clock.h"
+#include "core/base/testing/patience.h"
 #include "dock/store/page_sizes.h"
 
 namespace tdock::dock {
 namespace {
 
-void AwaitWarmBytes(const WarmMemory& memory, size_t bytes) {
-  while (memory.warm_bytes() != bytes) std::this_thread::yield();
+bool BecomeWarm(const WarmMemory& memory, size_t bytes) {
+  return Eventually([&] { return memory.warm_bytes() == bytes; });
 }
 
 size_t ResidentBytes() {
@@ -27,7 +28,7 @@ size_t ResidentBytes() {
 }
 
 TEST(WarmMemory, HandsOutWhatWasFreed) {
-  WarmMemory memory;
+  WarmMemory memory({.keep = kNever});
   Buffer first = memory.Allocate(3 * kMebibyte);
   const std::byte* const data = first.data();
   first.mutable_data()[first.size() - 1] = std::byte{1};
@@ -49,7 +50,7 @@ TEST(WarmMemory, HandsOutWhatWasFreed) {
 }
 
 TEST(WarmMemory, ServesTheSameSizeFromTheSameMemory) {
-  WarmMemory memory;
+  WarmMemory memory({.keep = kNever});
   Buffer buffer = memory.Allocate(100'000);
   const std::byte* const data = buffer.data();
   for (int again = 0; again < 3; ++again) {
@@ -69,9 +70,9 @@ TEST(WarmMemory, GivesBackToTheSystemWhatNobodyUsedForAWhile) {
   late = Buffer();
   EXPECT_EQ(memory.warm_bytes(), 4 * kMebibyte);
   clock.Advance(absl::Seconds(2));
-  AwaitWarmBytes(memory, 3 * kMebibyte);
+  EXPECT_TRUE(BecomeWarm(memory, 3 * kMebibyte));
   clock.Advance(absl::Seconds(2));
-  AwaitWarmBytes(memory, 0);
+  EXPECT_TRUE(BecomeWarm(memory, 0));
   late = memory.Allocate(kMebibyte);
   late = Buffer();
   EXPECT_EQ(memory.warm_bytes(), kMebibyte);
@@ -89,7 +90,7 @@ TEST(WarmMemory, GivesBackWhatIsTooMuchWhileTheRestIsUsed) {
   }
   EXPECT_EQ(memory.warm_bytes(), 3 * kMebibyte);
   clock.Advance(absl::Seconds(1));
-  AwaitWarmBytes(memory, kMebibyte);
+  EXPECT_TRUE(BecomeWarm(memory, kMebibyte));
 }
 
 TEST(WarmMemory, TheSystemHasItBackWithinFiveSecondsThoughNobodyCalls) {
@@ -102,12 +103,12 @@ TEST(WarmMemory, TheSystemHasItBackWithinFiveSecondsThoughNobodyCalls) {
   const size_t before = ResidentBytes();
   EXPECT_EQ(memory.warm_bytes(), 64 * kMebibyte);
   clock.Advance(absl::Seconds(5));
-  while (ResidentBytes() > before - 60 * kMebibyte) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return ResidentBytes() <= before - 60 * kMebibyte; }));
   EXPECT_EQ(memory.warm_bytes(), 0u);
 }
 
 TEST(WarmMemory, KeepsNoMoreThanItsLimit) {
-  WarmMemory memory({.limit_bytes = 5 * kMebibyte / 2});
+  WarmMemory memory({.limit_bytes = 5 * kMebibyte / 2, .keep = kNever});
   std::vector<Buffer> buffers;
   for (int i = 0; i < 4; ++i) buffers.push_back(memory.Allocate(kMebibyte));
   buffers.clear();

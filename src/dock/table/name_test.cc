@@ -4,16 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/testing/fails.h"
 
 namespace tdock::dock {
 namespace {
 
-using testing::HasSubstr;
+absl::Status WhyNot(absl::string_view name) { return CheckName("partition", name); }
 
-std::string WhyNot(absl::string_view name) {
-  const absl::Status status = CheckName("partition", name);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  return std::string(status.message());
+auto Refuses(std::vector<std::string> names) {
+  names.push_back("partition");
+  return Fails(absl::StatusCode::kInvalidArgument, std::move(names));
 }
 
 TEST(CheckName, TakesTextOfAnyLanguage) {
@@ -24,15 +27,15 @@ TEST(CheckName, TakesTextOfAnyLanguage) {
 }
 
 TEST(CheckName, SaysWhatIsWrongWithTheOthers) {
-  EXPECT_EQ(WhyNot(""), "partition: the name is empty");
-  EXPECT_THAT(WhyNot(std::string(256, 'x')), HasSubstr("has 256 bytes and may have 255: 'xxx"));
-  EXPECT_EQ(WhyNot("new\nline"), "partition: the name has a control character: 'new\\nline'");
-  EXPECT_EQ(WhyNot(absl::string_view("nul\0", 4)), "partition: the name has a control character: 'nul\\x00'");
-  EXPECT_EQ(WhyNot("\x7F"), "partition: the name has a control character: '\\x7f'");
-  EXPECT_EQ(WhyNot("\xC2\x9B"), "partition: the name has a control character: '\\xc2\\x9b'");
-  EXPECT_EQ(WhyNot("\xC3("), "partition: the name is not UTF-8: '\\xc3('");
-  EXPECT_EQ(WhyNot("\xED\xA0\x80"), "partition: the name is not UTF-8: '\\xed\\xa0\\x80'");
-  EXPECT_EQ(WhyNot("\xC0\x80"), "partition: the name is not UTF-8: '\\xc0\\x80'");
+  EXPECT_THAT(WhyNot(""), Refuses({"empty"}));
+  EXPECT_THAT(WhyNot(std::string(256, 'x')), Refuses({"256 bytes", "255", "'xxx"}));
+  EXPECT_THAT(WhyNot("new\nline"), Refuses({"control character", "'new\\nline'"}));
+  EXPECT_THAT(WhyNot(absl::string_view("nul\0", 4)), Refuses({"control character", "'nul\\x00'"}));
+  EXPECT_THAT(WhyNot("\x7F"), Refuses({"control character", "'\\x7f'"}));
+  EXPECT_THAT(WhyNot("\xC2\x9B"), Refuses({"control character", "'\\xc2\\x9b'"}));
+  EXPECT_THAT(WhyNot("\xC3("), Refuses({"UTF-8", "'\\xc3('"}));
+  EXPECT_THAT(WhyNot("\xED\xA0\x80"), Refuses({"UTF-8", "'\\xed\\xa0\\x80'"}));
+  EXPECT_THAT(WhyNot("\xC0\x80"), Refuses({"UTF-8", "'\\xc0\\x80'"}));
 }
 
 }  // namespace
