@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from conftest import LONG
 from line_programs import LineProgram, as_text
+from waiting import LONG
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 ENVIRONMENTS = ROOT / "python/transfer_dock/environments.py"

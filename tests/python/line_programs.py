@@ -10,7 +10,7 @@ import select
 import subprocess
 import time
 
-from conftest import LONG
+from waiting import LONG
 
 PACKAGE = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "python/transfer_dock"
 
@@ -57,7 +57,7 @@ class LineProgram:
     def read(self) -> dict:
         until = time.monotonic() + LONG
         while b"\n" not in self._unread:
-            assert select.select([self.process.stdout], [], [], until - time.monotonic())[0], "no line in time"
+            assert select.select([self.process.stdout], [], [], max(until - time.monotonic(), 0))[0], "it writes nothing"
             read = os.read(self.process.stdout.fileno(), 1 << 16)
             assert read, self.process.stderr.read().decode()
             self._unread += read

@@ -9,15 +9,16 @@ import subprocess
 
 import pytest
 
-from conftest import LONG
 from environment_programs import AS_TEXT, CALCULATOR, ROOT, Program, program, tool_calls, user
+from messages import mentions
+from waiting import LONG
 
 __all__ = ["program"]
 
 
 def package(environment: str, path: str) -> pathlib.Path:
     found = list(ROOT.glob(f"{environment}/lib/python3*/site-packages/{path}"))
-    assert found, f"there is no {path} in {environment}, which `scripts/setup.sh oracle` makes"
+    assert found, f"{environment} lacks {path}: run `scripts/setup.sh oracle`"
     return found[0]
 
 
@@ -116,7 +117,7 @@ trainer = types.SimpleNamespace(
     accelerator=types.SimpleNamespace(device="cpu"), environment_factories={None: Environment},
     _multi_environment=False,
     model=types.SimpleNamespace(training=True, config=types.SimpleNamespace(max_position_embeddings=1 << 20)),
-    _environment_pool={None: [environment]}, _env_tools={None: []}, _standalone_tools=[], tools=["of the environment"],
+    _environment_pool={None: [environment]}, _env_tools={None: []}, _standalone_tools=[], tools=["placeholder"],
     _generate=generate, max_tool_calling_iterations=9, max_completion_length=1 << 20, use_vllm=False, _is_vlm=False,
     _get_tool_suffix_ids=lambda messages: [0], _tokenizer=None, async_loop=loop,
     _generate_single_turn=lambda ids, *_, **__: ([[1]] * len(ids), None),
@@ -247,34 +248,33 @@ def test_an_agent_asks_for_completions_and_returns_what_is_trained_on(program):
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "names"),
     [
-        ("return {'prompt_ids': [1], 'response_ids': [2]}", "without 'response_mask'"),
+        ("return {'prompt_ids': [1], 'response_ids': [2]}", ["without 'response_mask'"]),
         ("return {'prompt_ids': [1], 'response_ids': [2, 3], 'response_mask': [1]}",
-         "a response_mask of 1 values for 2 response_ids; it has a 0 or 1 for each"),
-        ("return {'prompt_ids': 'a', 'response_ids': [], 'response_mask': []}",
-         "prompt_ids is not a list of token ids: 'a'"),
-        ("return []", "run returned a list of 0 outputs; here an episode has one"),
-        ("return 1 / 0", "agent 'Agent': ZeroDivisionError: division by zero (mine.py:4, in run: return 1 / 0)"),
-        ("raise asyncio.CancelledError", "agent 'Agent': it was cancelled by its own code"),
+         ["response_mask", "1 values", "2 response_ids"]),
+        ("return {'prompt_ids': 'a', 'response_ids': [], 'response_mask': []}", ["prompt_ids", "token ids", "'a'"]),
+        ("return []", ["run", "0 outputs"]),
+        ("return 1 / 0", ["agent 'Agent'", "ZeroDivisionError", "(mine.py:4, in run: return 1 / 0)"]),
+        ("raise asyncio.CancelledError", ["agent 'Agent'", "cancelled"]),
         ("await self.server_manager.generate(prompt_ids=[1], sampling_params={'temperature': 0})",
-         "sampling_params has temperature=0, and the run 1.0, which log-probs are of: change it there"),
+         ["sampling_params", "temperature=0", "run 1.0"]),
         ("await self.server_manager.generate(prompt_ids=[1], sampling_params={'stop': ['x']})",
-         "sampling_params has stop="),
-        ("await self.server_manager.generate(prompt_ids=[1], image_data=['x'])",
-         "image_data: only texts are generated"),
-        ("self.server", "'Agent' has no 'server', nor is it given to agents: server_manager, tokenizer, processor,"),
-        ("self.config.critic", "agents' configuration has no 'critic' here; it has: actor_rollout_ref, data"),
-        ("self.tokenizer", "the tokenizer of an agent is loaded with transformers, which"),
+         ["sampling_params", "stop="]),
+        ("await self.server_manager.generate(prompt_ids=[1], image_data=['x'])", ["image_data", "texts"]),
+        ("self.server", ["'Agent'", "'server'", "server_manager, tokenizer, processor,"]),
+        ("self.config.critic", ["configuration", "'critic'", "actor_rollout_ref, data"]),
+        ("self.tokenizer", ["tokenizer", "transformers"]),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_an_agent_is_told_of_its_episode(program, body, told):
+def test_what_is_wrong_with_an_agent_is_told_of_its_episode(program, body, names):
     text = f"import asyncio\nclass Agent:\n    async def run(self, sampling_params):\n        {body}\n"
     agent = program(text, "Agent")
     for episode in (1, 2):
         agent.run(episode)
         heard = agent.hear()
-        assert heard["episode"] == episode and told in heard["error"], heard
+        assert heard["episode"] == episode
+        mentions(heard["error"], *names)
 
 
 def test_agents_are_made_with_what_their_constructor_takes(program):
@@ -288,7 +288,7 @@ class Agent:
     def __init__(self, server_manager, length, *, tools=None): self.server, self.length = server_manager, length
     async def run(self, sampling_params, raw_prompt, level=0, seed=None):
         try: await self.server.generate(prompt_ids=[seed, level], sampling_params=sampling_params)
-        except RuntimeError as error: assert str(error) == "no completion was generated: too long"
+        except RuntimeError as error: assert "too long" in str(error)
         return Output(raw_prompt)
 class Output:
     def __init__(self, raw): self.prompt_ids, self.response_ids, self.response_mask = [len(raw)], (5,), [True]
