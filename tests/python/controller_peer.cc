@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/base/testing/patience.h"
 #include "runtime/control/rpc_controller.h"
 #include "runtime/dispatch/method.h"
 #include "runtime/dispatch/worker_group.h"
@@ -33,7 +34,7 @@ std::string Token() {
   return token == nullptr ? "" : token;
 }
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+absl::Time Soon() { return absl::Now() + kPatience; }
 
 absl::Status Control(int workers) {
   TDOCK_ASSIGN_OR_RETURN(const auto controller, OpenRpcController({.token = Token(), .world_size = workers + 1}));
