@@ -19,7 +19,7 @@ import torch
 
 from transfer_dock.compat import mindspeed as ms
 
-from conftest import LONG
+from waiting import LONG
 from mindspeed_ranks import Megatron, install_vllm, join
 
 EOD = 63
@@ -155,7 +155,7 @@ class RuleReward:
 
 
 def compute_advantage(td: Any, count: int, n: int) -> None:
-    """The rewards of a group, less their mean, over their deviation: for each token of a response."""
+    """Advantages of a group, one for each token: rewards less their mean, over their deviation."""
     while not ray.get(td.all_consumed.remote("compute_advantage")):
         reads = ["responses", "rm_scores", "response_length"]
         batch, index = ray.get(td.get_experience.remote("compute_advantage", reads, count))
@@ -171,7 +171,7 @@ def compute_advantage(td: Any, count: int, n: int) -> None:
 
 
 class Trainer:
-    """The loop: what it trained on in each iteration, and its metrics."""
+    """Trains, and keeps the rows and the metrics of each iteration."""
 
     def __init__(self, actors: Sequence[Any], references: Sequence[Any], rule: Any, configuration: Any) -> None:
         self.configuration, self.rule = configuration, rule

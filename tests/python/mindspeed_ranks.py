@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from conftest import LONG
+from waiting import LONG
 
 
 class Megatron:
@@ -144,7 +144,7 @@ def on_ranks(folder: pathlib.Path, world: int, work: Callable[[int], Any]) -> li
     answers = []
     try:
         for rank, pipe in enumerate(pipes):
-            assert pipe.poll(LONG), f"rank {rank} does not answer"
+            assert pipe.poll(LONG), f"rank {rank} is silent"
             answers.append(pipe.recv())
     finally:
         for process in processes:

@@ -11,6 +11,8 @@ from tensordict import TensorDict
 import transfer_dock as td
 from transfer_dock.compat import mindspeed as ms
 
+from messages import raising
+
 RAGGED = {
     "prompts": [torch.tensor([1, 1, 1]), torch.tensor([2, 2, 2, 2])],
     "mask": [torch.tensor([1]), torch.tensor([1, 1])],
@@ -29,7 +31,7 @@ def test_padded_batches_become_rows_again() -> None:
     assert ms.remove_padding_tensor_dict_to_dict(None) == {}
     plain = {"a": torch.ones(1, 1)}
     assert ms.remove_padding_tensor_dict_to_dict(plain) is plain
-    with pytest.raises(td.InvalidArgument, match="3 lengths; the columns have 2 rows"):
+    with raising(td.InvalidArgument, "3 lengths", "2 rows"):
         ms.remove_padding_tensor_dict_to_dict(plain | {"b": torch.ones(1, 1), "original_length": torch.ones(3)})
 
 
@@ -38,7 +40,7 @@ def test_rows_are_truncated() -> None:
     cut = [row.tolist() for row in ms.truncate_rows(rows, torch.tensor([[2], [3]]))]
     assert cut == [[1, 2], [5, 6, 7]]
     assert [row.tolist() for row in ms.truncate_rows(rows, torch.tensor([0, 1]), left_pad=True)] == [[], [8]]
-    with pytest.raises(td.InvalidArgument, match="4 items cannot be truncated to 5"):
+    with raising(td.InvalidArgument, "4 items", "to 5"):
         ms.truncate_rows(rows, torch.tensor([5, 1]))
     responses = torch.tensor([[1, 2, 3, 4, 0, 0], [4, 5, 6, 1, 1, 0]])
     cut = [row.tolist() for row in ms.remove_padding_and_split_to_list(responses, 77, 0)]
@@ -76,7 +78,7 @@ def test_columns_are_packed_and_unpacked() -> None:
     assert ms.unpack_pad_experience(data, lengths, 9, 2, masks_by_pad_id=True)["mask"].tolist() == [[1, 9], [1, 1]]
     # A rollout may have fewer rows than it asked for.
     assert len(ms.pack_experience_columns("actor_rollout", RAGGED, 8, enable_partial_rollout=True)[1]["mask"]) == 2
-    with pytest.raises(ValueError, match="'prompts' has 2 rows to pack, not 8"):
+    with raising(ValueError, "'prompts'", "2 rows", "not 8"):
         ms.pack_experience_columns("actor_train", RAGGED, 8)
     with pytest.raises(ValueError, match=r"rows of \[1, 2\] lines"):
         ms.pack_experience_columns("actor_train", {"a": [torch.ones(1, 2), torch.ones(2, 2)]}, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 
 from transfer_dock.compat.mindspeed import GRPOTransferDock, TransferDockWorker, TransferDockWorkers
 
-from conftest import LONG
+from waiting import LONG, until
 
 PROMPTS = {"prompts": [torch.tensor([1, 2]), torch.tensor([3])]}
 
@@ -73,7 +72,9 @@ def test_rows_whose_answer_is_lost_come_back(cluster: None) -> None:
 
     with pytest.raises(ray.exceptions.WorkerCrashedError):
         get(worker.remote(dock))
-    end = time.monotonic() + LONG
-    while get(dock.get_experience.remote("actor_rollout", ["prompts"], 4)) == (None, None):
-        assert time.monotonic() < end, "the rows stay with the worker that is gone"
+
+    def came_back() -> bool:
+        return get(dock.get_experience.remote("actor_rollout", ["prompts"], 4)) != (None, None)
+
+    until(came_back, "the rows of the worker that is gone")
     ray.kill(dock)

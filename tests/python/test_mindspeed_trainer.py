@@ -12,7 +12,7 @@ import torch
 
 import mindspeed_program
 import mindspeed_ranks
-from conftest import LONG
+from waiting import LONG
 from mindspeed_program import RuleReward, Trainer, Worker, response_of, settings
 
 # Workers do not find the modules of tests.

@@ -15,6 +15,7 @@ import torch.distributed as dist
 import transfer_dock as td
 from transfer_dock.compat import mindspeed as ms
 
+from messages import raising
 from mindspeed_ranks import Megatron, install_vllm, on_ranks
 
 COLUMNS = ["prompts", "prompt_length"]
@@ -285,17 +286,20 @@ def test_dispatch_sizes_are_a_workers_rows_unless_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "names"),
     [
-        ({"ref_dispatch_size": 3}, "ref_dispatch_size is 3; it must divide the 16 rows"),
-        ({"ref_dispatch_size": 8}, "ref_dispatch_size is 8; each of 4 workers has 4 rows"),
-        ({"actor_update_dispatch_size": 1}, "below a rank's mini-batch of 2 rows"),
-        ({"filter_groups_enable": True, "dynamic_sampling_dispatch_size": 1}, "a multiple of the 2 samples"),
-        ({"actor_resource": types.SimpleNamespace(num_npus=1)}, "a replica has 2 ranks, and there are 1 devices"),
+        ({"ref_dispatch_size": 3}, ["ref_dispatch_size is 3", "16 rows"]),
+        ({"ref_dispatch_size": 8}, ["ref_dispatch_size is 8", "4 workers", "4 rows"]),
+        ({"actor_update_dispatch_size": 1}, ["actor_update_dispatch_size is 1", "2 rows"]),
+        (
+            {"filter_groups_enable": True, "dynamic_sampling_dispatch_size": 1},
+            ["dynamic_sampling_dispatch_size is 1", "2 samples"],
+        ),
+        ({"actor_resource": types.SimpleNamespace(num_npus=1)}, ["2 ranks", "1 devices"]),
     ],
 )
-def test_dispatch_sizes_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_dispatch_sizes_that_cannot_be_are_refused(settings: dict[str, Any], names: list[str]) -> None:
+    with raising(ValueError, *names):
         sizes(**settings)
 
 
