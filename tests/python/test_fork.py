@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +19,8 @@ import torch
 
 import transfer_dock as td
 
-from conftest import LONG
+from messages import raising
+from waiting import LONG, NEVER, until
 
 
 def in_child(body: Callable[[], object]) -> None:
@@ -58,7 +58,7 @@ def test_a_local_dock_cannot_be_pickled_or_forked() -> None:
         pickle.dumps(dock)
 
     def use() -> None:
-        with pytest.raises(td.FailedPrecondition, match="belongs to the process that this one was forked from"):
+        with raising(td.FailedPrecondition, "dock", "process", "forked"):
             dock.partitions()
 
     in_child(use)
@@ -79,9 +79,7 @@ def test_children_connect_anew_and_the_parent_goes_on(flow: td.Dock) -> None:
         in_child(use)
         assert rows["x"].numpy().tolist() == [99]
         # The child is gone, and its lease with it, after a second.
-        until = time.monotonic() + LONG
-        while flow.consumer_status("p", "c").leased > 10 and time.monotonic() < until:
-            time.sleep(0.05)
+        until(lambda: flow.consumer_status("p", "c").leased == 10, "the child's rows come back")
     mine.complete()
     assert flow.consumer_status("p", "c").done == 10
 
@@ -142,7 +140,7 @@ assert 0 < dock.status("p").held_bytes <= held, "the parent still looks at the r
 def test_calls_that_wait_are_not_ended_by_a_fork(flow: td.Dock) -> None:
     flow.clear("p", everything=True)
     results: list[td.Taken] = []
-    thread = threading.Thread(target=lambda: results.append(flow.take("p", "c", timeout=LONG)))
+    thread = threading.Thread(target=lambda: results.append(flow.take("p", "c", timeout=NEVER)))
     thread.start()
     for _ in range(3):
         in_child(lambda: flow.partitions() and None)
@@ -158,18 +156,18 @@ def test_a_session_ends_with_the_parent_though_a_child_lives_on(server: td.Serve
     dock.put("orphans", {"x": [1]})
     for address in (server.address, server.tcp_address):
         program = f"""
-import os, sys, time, transfer_dock as td
+import os, transfer_dock as td
 dock = td.Dock.connect({address!r})
 dock.take("orphans", "c")
 if os.fork() == 0:
-    os.close(1)
-    time.sleep(30)
+    os.read(0, 1)  # until the test closes it
     os._exit(0)
 os._exit(0)
 """
-        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL, timeout=LONG)
-        # A second later the row is there again.
-        dock.take("orphans", "c", timeout=10).release()
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as parent:
+            assert parent.wait(LONG) == 0
+            # A second later the row is there again.
+            dock.take("orphans", "c", timeout=LONG).release()
     dock.drop_partition("orphans")
 
 
@@ -181,7 +179,7 @@ def test_a_child_of_a_process_that_serves_over_tcp(tmp_path: Any) -> None:
         def use() -> None:
             assert server.dock.partitions() == ["p"], "over the socket"
             assert td.Dock.connect(server.address).partitions() == ["p"]
-            with pytest.raises(td.FailedPrecondition, match="forked while gRPC was in use"):
+            with raising(td.FailedPrecondition, "forked", "gRPC"):
                 over_tcp.partitions()
 
         in_child(use)

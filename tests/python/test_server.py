@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ import pytest
 import transfer_dock as td
 from transfer_dock.server import PROGRAM
 
-from conftest import LONG
+from messages import raising
+from waiting import LONG, ends, turns_of_others, until
 
 
 def is_alive(pid: int) -> bool:
@@ -33,10 +36,20 @@ def is_alive(pid: int) -> bool:
 
 
 def await_end(pid: int) -> None:
-    until = time.monotonic() + LONG
-    while is_alive(pid):
-        assert time.monotonic() < until, f"process {pid} still runs"
-        time.sleep(0.02)
+    until(lambda: not is_alive(pid), f"process {pid} ends")
+
+
+def patiently(connect: Callable[[], td.Dock]) -> td.Dock:
+    """A dock that would give a server little time to answer, if need be after several attempts."""
+    docks: list[td.Dock] = []
+
+    def connected() -> bool:
+        with contextlib.suppress(td.Unavailable, td.DeadlineExceeded):
+            docks.append(connect())
+        return bool(docks)
+
+    until(connected, "an answer of the server")
+    return docks[0]
 
 
 def answers_of(dock: td.Dock) -> list[Any]:
@@ -96,9 +109,9 @@ def test_a_server_has_addresses_and_an_end() -> None:
         folder = pathlib.Path(server.address.removeprefix("unix:")).parent
         assert is_alive(server.pid) and folder.is_dir()
         assert server.connect().partitions() == []
-        dock = td.Dock.connect(server.address, reconnect_for=0.2)
+        dock = patiently(lambda: td.Dock.connect(server.address, reconnect_for=0.2))
     assert not is_alive(server.pid) and not folder.exists()
-    with pytest.raises(td.Unavailable, match="no dock server answers"):
+    with raising(td.Unavailable, server.address, "200ms"):
         dock.partitions()
     assert server.close() == 0, "closing again does nothing"
 
@@ -118,7 +131,7 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
     program += (
         "out = []\nthread = threading.Thread(target=lambda: out.append(td.serve()))\nthread.start(); thread.join()\n"
     )
-    program += "assert out[0].connect().partitions() == []\nprint(out[0].pid, flush=True)\ntime.sleep(60)\n"
+    program += "assert out[0].connect().partitions() == []\nprint(out[0].pid, flush=True)\ntime.sleep(600)\n"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
@@ -129,7 +142,7 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
 
 def test_a_program_that_is_killed_leaves_no_folder() -> None:
     program = "import transfer_dock as td, time\nserver = td.serve(token='secret')\n"
-    program += "print(server.pid, server.address, flush=True)\ntime.sleep(60)\n"
+    program += "print(server.pid, server.address, flush=True)\ntime.sleep(600)\n"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid, address = process.stdout.readline().split()
@@ -137,10 +150,7 @@ def test_a_program_that_is_killed_leaves_no_folder() -> None:
         assert sorted(file.name for file in folder.iterdir()) == ["dock.sock", "token"]
         process.send_signal(signal.SIGKILL)
     await_end(int(pid))
-    until = time.monotonic() + LONG
-    while folder.exists():
-        assert time.monotonic() < until, f"{folder} is left"
-        time.sleep(0.02)
+    until(lambda: not folder.exists(), f"{folder} goes")
 
 
 WAITS = {
@@ -154,19 +164,39 @@ WAITS = {
 @pytest.mark.parametrize("kind", ["address", "tcp_address"])
 def test_a_program_that_exits_while_it_waits_stops_nobody_else(server: td.Server, how: str, kind: str) -> None:
     dock = server.connect()
-    dock.create_partition("p", {"x": "int64"})
-    dock.register_consumer("p", "c", reads=["x"])
-    program = f"import time, transfer_dock as td\ndock = td.Dock.connect({getattr(server, kind)!r})\n" + WAITS[how]
-    program += "time.sleep(0.3)\n"
+    for partition in ("p", "held"):
+        dock.create_partition(partition, {"x": "int64"})
+        dock.register_consumer(partition, "c", reads=["x"])
+    dock.put("held", {"x": [1]})
+    program = f"import time, transfer_dock as td\ndock = td.Dock.connect({getattr(server, kind)!r})\n"
+    program += "held = dock.take('held', 'c')\n" + WAITS[how] + "time.sleep(0.3)\n"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=LONG, stderr=subprocess.DEVNULL)
-    # Its session ends a second later.
-    until = time.monotonic() + 1.8
-    while time.monotonic() < until:
-        begin = time.monotonic()
-        assert dock.partitions() == ["p"]
-        assert time.monotonic() - begin < 1
-        time.sleep(0.05)
+    # Its session ends a second later, and gives back what it holds. Meanwhile no call takes as long as thousands of
+    # calls to another server: nearly a second, if the machine has nothing else to do.
+    calls, over = 0, threading.Event()
+    with td.serve() as another, another.connect() as other:
+
+        def call_another() -> None:
+            nonlocal calls
+            while not over.is_set():
+                other.partitions()
+                calls += 1
+
+        control = threading.Thread(target=call_another)
+        control.start()
+        try:
+            most, begin = 0, time.monotonic()
+            while time.monotonic() < begin + 1.8 or dock.consumer_status("held", "c").leased:
+                assert time.monotonic() < begin + LONG, "the session does not end"
+                before = calls
+                assert dock.partitions() == ["held", "p"]
+                most = max(most, calls - before)
+        finally:
+            over.set()
+            control.join()
+    assert most < 2000
     dock.drop_partition("p")
+    dock.drop_partition("held")
 
 
 def test_a_server_whose_errors_nobody_reads_ends_in_time(tmp_path: pathlib.Path) -> None:
@@ -182,7 +212,7 @@ def test_a_server_whose_errors_nobody_reads_ends_in_time(tmp_path: pathlib.Path)
         while process.stdout.readline() != "ready\n":
             pass
         process.terminate()
-        process.wait(LONG / 4)
+        process.wait(LONG)
     os.close(read)
     os.close(write)
 
@@ -202,40 +232,39 @@ def test_a_program_that_forgets_its_server_ends() -> None:
 
 def test_closing_ends_waits_at_once_and_calls_in_time() -> None:
     with td.serve() as server:
-        dock = td.Dock.connect(server.address, reconnect_for=0.5)
+        dock = patiently(lambda: td.Dock.connect(server.address, reconnect_for=0.5))
         dock.create_partition("p", {"x": "int64"})
         dock.register_consumer("p", "c", reads=["x"])
-        begin = time.monotonic()
-        assert server.close(drain=30) == 0
-        assert time.monotonic() - begin < 15
+        assert ends(lambda: server.close(drain=2 * LONG), "the server, which has nothing to wait for") == 0
         with pytest.raises(td.Unavailable):
             dock.take("p", "c", timeout=LONG)
 
 
+def stalls(work: Callable[[], object]) -> bool:
+    """True if the work takes a while, in which no other thread runs."""
+    begin = time.monotonic()
+    turns = turns_of_others(work)
+    return time.monotonic() - begin > 0.5 and turns <= 10
+
+
+def drops_without_a_stall() -> bool:
+    servers = [td.serve()]
+    pid = servers[0].pid
+    docks = [td.Dock.connect(servers[0].address), td.Dock.connect(servers[0].tcp_address)]
+    os.kill(pid, signal.SIGSTOP)
+
+    def drop() -> None:
+        servers.clear()
+        gc.collect()
+
+    stalled = [stalls(docks.clear), stalls(drop)]
+    assert not is_alive(pid)
+    return not any(stalled)
+
+
 def test_other_threads_run_while_a_server_that_hangs_is_dropped() -> None:
-    server = td.serve()
-    docks = [td.Dock.connect(server.address), td.Dock.connect(server.tcp_address)]
-    os.kill(server.pid, signal.SIGSTOP)
-    stalled = 0.0
-    stop = threading.Event()
-
-    def tick() -> None:
-        nonlocal stalled
-        last = time.monotonic()
-        while not stop.wait(0.005):
-            now = time.monotonic()
-            stalled = max(stalled, now - last)
-            last = now
-
-    thread = threading.Thread(target=tick)
-    thread.start()
-    docks.clear()
-    pid = server.pid
-    del server
-    gc.collect()
-    stop.set()
-    thread.join()
-    assert not is_alive(pid) and stalled < 1, "2 s, if they cannot"
+    # To end it takes 2 s. What else the machine does may stall other threads once, but not every time.
+    assert any(drops_without_a_stall() for _ in range(10))
 
 
 def test_tokens_over_tcp(tmp_path: pathlib.Path) -> None:
@@ -291,30 +320,32 @@ def test_the_status_page() -> None:
 def test_servers_that_cannot_start_say_why(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(td.InvalidArgument, match="65535"):
         td.serve(listen="127.0.0.1:99999")
-    with pytest.raises(td.InvalidArgument, match="--listen: 'foo' has no port"):
+    with raising(td.InvalidArgument, "--listen", "'foo'", "no port"):
         td.serve(listen="foo")
     for wrong in (-1, "8 apples", 1):
         with pytest.raises(td.InvalidArgument, match="memory"):
             td.serve(memory=wrong)
     with pytest.raises(td.InvalidArgument, match="session_grace"):
         td.serve(session_grace=float("nan"))
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(td.Unavailable, match="another process listens there"):
-        td.serve(metrics=f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with raising(td.Unavailable, address, "another process"):
+            td.serve(metrics=address)
     assert capfd.readouterr().err == "", "the exception says it"
     with pytest.raises(td.NotFound, match="no-such-program"):
         td.serve(program=tmp_path / "no-such-program")
     with pytest.raises(td.FailedPrecondition, match="token"):
         td.DockServer(listen="0.0.0.0:0")
-    with pytest.raises(td.InvalidArgument, match="needs an address to listen on"):
+    with raising(td.InvalidArgument, "an address", "a socket"):
         td.DockServer()
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(td.DockError):
         td.DockServer(listen=f"127.0.0.1:{taken.getsockname()[1]}")
 
 
 def test_addresses_that_are_wrong(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(td.InvalidArgument, match="'host:port' or 'unix:/path', not 'nonsense'"):
+    with raising(td.InvalidArgument, "'host:port'", "'unix:/path'", "'nonsense'"):
         td.Dock.connect("nonsense")
-    with pytest.raises(td.Unavailable, match="no dock server answers at unix:"):
+    with raising(td.Unavailable, f"unix:{tmp_path}/nobody", "100ms"):
         td.Dock.connect(f"unix:{tmp_path}/nobody", reconnect_for=0.1)
 
 
@@ -330,8 +361,8 @@ def test_a_server_inside_shares_its_dock(tmp_path: pathlib.Path) -> None:
 
 def test_a_server_that_is_restarted_is_found_again(tmp_path: pathlib.Path) -> None:
     path = str(tmp_path / "s")
-    started = int(time.time())
     server = td.serve(socket=path)
+    started = int(time.time())
     dock = td.Dock.connect(server.address)
     dock.create_partition("p", {"x": "int64"})
     dock.register_consumer("p", "c", reads=["x"])
@@ -339,10 +370,10 @@ def test_a_server_that_is_restarted_is_found_again(tmp_path: pathlib.Path) -> No
     taken = dock.take("p", "c")
     os.kill(server.pid, signal.SIGKILL)
     await_end(server.pid)
-    while int(time.time()) <= started + 1:  # servers that start within a second cannot tell their leases apart
+    while int(time.time()) <= started:  # servers that start within a second cannot tell their leases apart
         time.sleep(0.05)
     with td.serve(socket=path):
         assert dock.partitions() == []
-        with pytest.raises(td.FailedPrecondition, match="before the server was restarted"):
+        with raising(td.FailedPrecondition, f"lease {taken.lease}", "restarted"):
             taken.complete()
     server.close()
