@@ -11,6 +11,8 @@ from torch.utils.data import DataLoader, get_worker_info
 import transfer_dock as td
 from transfer_dock.datasets import DockDataset, MicroBatch
 
+from waiting import LONG
+
 
 def fill(dock: td.Dock, rows: int, **consumer: object) -> None:
     dock.create_partition(
@@ -67,7 +69,7 @@ def test_two_workers_read_every_row_once(over, tmp_path):
     with td.serve(listen="127.0.0.1:0", socket=str(tmp_path / "dock.sock")) as server:
         dock = td.Dock.connect(getattr(server, over))
         fill(dock, 100)
-        dataset = DockDataset(dock, "train", "trainer", batch_size=4, min_batch=1, hold=True, timeout=60.0)
+        dataset = DockDataset(dock, "train", "trainer", batch_size=4, min_batch=1, hold=True, timeout=LONG)
         seen: list[str] = []
         for batch in dataset.loader(num_workers=2):
             assert isinstance(batch, MicroBatch)
@@ -130,7 +132,7 @@ def test_a_worker_without_rows_holds_up_nobody(hold, in_order):
     fill(dock, 8)
     dataset = Late(dock, "train", "trainer", batch_size=4, hold=hold)
     seen = []
-    for batch in DataLoader(dataset, batch_size=None, num_workers=2, in_order=in_order, timeout=60):
+    for batch in DataLoader(dataset, batch_size=None, num_workers=2, in_order=in_order, timeout=LONG):
         seen += batch["text"]
         if hold:
             batch.complete(dock)
