@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 import transfer_dock.compat.transfer_queue as tq
+from waiting import LONG
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,12 @@ def test_workers_of_ray_find_the_system(cluster: None) -> None:
 
     tq.init({"controller": {"polling_mode": True}})
     tq.kv_put("question", "train", {"x": torch.arange(3)})
-    found = ray.get(work.remote(), timeout=120)
+    found = ray.get(work.remote(), timeout=LONG)
     assert found["host"] != os.getpid() and not found["told"] and found["polling"]
     assert tq.kv_batch_get("answer", "train")["y"][0].tolist() == [0, 2, 4]
     # What programs ask the actor for.
     actor = ray.get_actor("TransferQueueController", namespace="transfer_queue")
-    config = ray.get(actor.get_config.remote(), timeout=120)
+    config = ray.get(actor.get_config.remote(), timeout=LONG)
     assert config.controller.polling_mode and config.backend.storage_backend == "SimpleStorage"
     joined = tq.TransferQueueClient("joined", config.controller.zmq_info)
     assert joined.get_partition_list() == ray.get(actor.list_partitions.remote()) == ["train"]

@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorStack, TensorDict
+from messages import raising
 from transfer_queue_data import dense
+from waiting import LONG
 
 import transfer_dock as td
 import transfer_dock.compat.transfer_queue as tq
@@ -59,9 +61,9 @@ def test_native_consumers_are_left_alone(client: Any, dock: td.Dock, tmp_path: p
     taken.complete()
     assert client.get_consumption_status("native", "train")[1].tolist() == [1, 1, 0, 0]
     assert not client.check_consumption_status("native", "train")
-    with pytest.raises(RuntimeError, match="'native' is a consumer of partition 'train'"):
+    with raising(RuntimeError, "'native'", "consumer", "partition 'train'"):
         client.reset_consumption("train", "native")
-    with pytest.raises(RuntimeError, match="give the task another name"):
+    with raising(RuntimeError, "'native'", "task", "another name"):
         client.get_meta(["x"], 1, "train", task_name="native")
     assert dock.consumer_status("train", "native").done == 2
     tq.load_checkpoint(tmp_path / "saved")
@@ -111,7 +113,7 @@ def test_native_bytes_are_bytes_and_are_never_unpickled(client: Any, dock: td.Do
         assert list(client.get_data(meta)["b"]) == cells
     got = tq.kv_batch_get(["0", "1", "2"], "native")
     assert list(got["b"]) == cells and list(got["s"]) == ["a", "b", "c"]
-    with pytest.raises(td.InvalidArgument, match="does not begin a UTF-8 character"):
+    with raising(td.InvalidArgument, "'s'", "byte 0", "UTF-8"):
         dock.put("native", {"s": [evil]}, rows=[1], overwrite=True)
     evil_text = "\U0010ffff" + base64.b64encode(evil).decode()
     dock.put("native", {"s": [evil_text]}, rows=[1], overwrite=True)
@@ -139,7 +141,7 @@ def test_a_native_partition_takes_its_own_fields_and_no_others(client: Any, dock
     meta = client.put(batch(2, x=torch.ones(2, 2), y=torch.arange(2)), partition_id="native")
     assert dense(client.get_data(meta)["x"]).tolist() == [[1, 1], [1, 1]]
     for metadata in (None, meta):
-        with pytest.raises(ValueError, match=r"has no field 'z', but \['x', 'y'\].*growing=True"):
+        with raising(ValueError, "field 'z'", "['x', 'y']", "growing=True"):
             client.put(batch(2, x=torch.ones(2, 2), z=torch.ones(2)), metadata, partition_id="native")
     assert client.kv_retrieve_keys([0, 1], "native") == [None, None]
 
@@ -186,7 +188,7 @@ def test_a_put_of_new_and_old_keys_is_all_or_nothing(client: Any) -> None:
         tq.kv_batch_put(["a"], partition, batch(1, x=torch.ones(1, size)))
         refused = batch(2, x=torch.ones(2, size), y=torch.ones(2), **{"z" * 300: torch.ones(2)})
         for keys in (["a", "b"], ["b", "a"]):
-            with pytest.raises(ValueError, match="the limit is 255"):
+            with raising(ValueError, "a name", "bytes", "255"):
                 tq.kv_batch_put(keys, partition, refused, tags=[{"t": 1}, {"t": 2}])
         assert tq.kv_list(partition) == {partition: {"a": {}}}
         assert client.check_production_status(["x"], partition)
@@ -268,12 +270,12 @@ def test_a_launcher_may_name_a_plain_server(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("TDOCK_TRANSFER_QUEUE", server.tcp_address)
         monkeypatch.setenv("TDOCK_TRANSFER_QUEUE_TOKEN", "secret")
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="no process has called init"):
+            with raising(RuntimeError, "no process", "init"):
                 tq.kv_list()
             tq.init({"controller": {"polling_mode": True}})
             tq.kv_put("a", "train", {"x": torch.ones(2)})
             child = "import transfer_dock.compat.transfer_queue as tq; tq.init(); print(tq.get_client()._core.settings.polling, tq.kv_list())"
-            told = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True, timeout=120)
+            told = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True, timeout=LONG)
             assert told.stdout.strip() == "True {'train': {'a': {}}}"
             tq.close()
             assert os.environ["TDOCK_TRANSFER_QUEUE"] == server.tcp_address
@@ -288,7 +290,7 @@ def test_who_joined_by_an_address_ends_its_own_part_only(client: Any) -> None:
         "tq.close()"
     )
     environment = {key: value for key, value in os.environ.items() if key != "TDOCK_TRANSFER_QUEUE"}
-    subprocess.run([sys.executable, "-c", child], env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", child], env=environment, check=True, timeout=LONG)
     assert tq.TransferQueueClient("late", client._core.address).get_partition_list() == []
 
 
@@ -300,7 +302,7 @@ def test_a_process_may_end_without_closing() -> None:
     environment = {key: value for key, value in os.environ.items() if key != "TDOCK_TRANSFER_QUEUE"}
     for _ in range(3):
         ended = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=LONG
         )
         assert (ended.returncode, ended.stdout) == (0, "leaving\n"), ended.stderr
 
@@ -324,10 +326,10 @@ def test_a_sampler_serves_on_after_the_dock_did_not_answer(
 
     with caplog.at_level(logging.ERROR):
         monkeypatch.setattr(host._store.dock, "take", take)
-        assert over.wait(10)
+        assert over.wait(LONG)
     assert [record.getMessage().count("hiccup") for record in caplog.records] == [1]
     child = "import transfer_dock.compat.transfer_queue as tq; tq.init(); tq.get_client()._core.sampler.clear_cache('train')"
-    subprocess.run([sys.executable, "-c", child], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", child], check=True, timeout=LONG)
     tq.close()
 
 
