@@ -1,4 +1,4 @@
-"""Docks to test: inside the process, over a Unix socket, and over TCP."""
+"""Docks to test: local ones, and remote ones by each transport."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 import transfer_dock as td
-
-# Long enough for anything that is to happen; nothing is to take so long.
-LONG = 60.0
 
 
 @pytest.fixture(scope="session")

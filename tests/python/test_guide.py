@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 
+from waiting import LONG
+
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 
 
@@ -18,7 +20,7 @@ def programs(page: str) -> list[str]:
 
 def run(program: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=120
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=LONG
     ).stdout
 
 
@@ -38,7 +40,7 @@ def test_the_guide_of_controllers_does_what_it_says(tmp_path: pathlib.Path) -> N
     (program,) = programs("docs/python-controller.md")
     file = tmp_path / "program.py"  # workers import it
     file.write_text(program)
-    told = subprocess.run([sys.executable, file], check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
+    told = subprocess.run([sys.executable, file], check=True, stdout=subprocess.PIPE, text=True, timeout=LONG).stdout
     assert told.splitlines() == [
         "['rank 0 of 2', 'rank 1 of 2']",
         "[4.5 4.  0.  0.5] {'metrics': {'longest': [9, 1]}}",

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import transfer_dock
+from waiting import LONG
 
 SOURCES = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "python"
 
@@ -59,4 +60,4 @@ importlib.import_module(sys.argv[2])
 
 @pytest.mark.parametrize("name", [name_of(path) for path in sorted((SOURCES / "transfer_dock").glob("[!_]*.py"))])
 def test_any_module_may_be_imported_first(name: str) -> None:
-    subprocess.run([sys.executable, "-c", PROGRAM, *transfer_dock.__path__, name], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", PROGRAM, *transfer_dock.__path__, name], check=True, timeout=LONG)

@@ -8,12 +8,14 @@ import pathlib
 import subprocess
 import sys
 
+from waiting import LONG
+
 RUN = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "bench/peers/transferqueue/run.py"
 NAMES = ["python/small_complex/shm/get", "python/compat/small_complex/get", "python/compat/fetch32/rows=1000"]
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, str(RUN), *arguments], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([sys.executable, str(RUN), *arguments], capture_output=True, text=True, timeout=4 * LONG)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -32,5 +34,5 @@ def test_both_systems_are_measured_and_return_the_same_data(tmp_path: pathlib.Pa
 
 def test_names_choose_benchmarks() -> None:
     assert run("--list", "python/put16").splitlines() == ["python/put16/clients=4  rows/s", "python/put16/tcp/clients=4  rows/s"]
-    wrong = subprocess.run([sys.executable, str(RUN), "nonsense"], capture_output=True, text=True, timeout=280)
+    wrong = subprocess.run([sys.executable, str(RUN), "nonsense"], capture_output=True, text=True, timeout=4 * LONG)
     assert wrong.returncode == 2 and "no benchmark nonsense" in wrong.stderr

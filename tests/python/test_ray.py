@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import ray
-from conftest import LONG
+from messages import raising
+from waiting import LONG
 
 import transfer_dock as td
 
@@ -50,7 +51,7 @@ def test_tasks_share_a_dock(cluster: None) -> None:
 
 
 def test_a_dock_that_no_machine_can_hold_is_not_waited_for_long(cluster: None) -> None:
-    with pytest.raises(td.DeadlineExceeded, match="did not answer within 0.5 seconds"):
+    with raising(td.DeadlineExceeded, "'nowhere'", "0.5 seconds"):
         td.ray.start("nowhere", timeout=0.5, resources={"a machine of its own": 1})
 
 

@@ -11,6 +11,8 @@ import sys
 import transfer_dock as td
 from transfer_dock import _native, controller
 
+from waiting import LONG
+
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 PACKAGE = pathlib.Path(os.environ["TDOCK_BUILD"]) / "python"
 
@@ -18,7 +20,7 @@ PACKAGE = pathlib.Path(os.environ["TDOCK_BUILD"]) / "python"
 def check(folder: pathlib.Path, *what: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(folder / "cache"), *what],
-        env=os.environ | {"MYPYPATH": str(PACKAGE)}, cwd=folder, capture_output=True, text=True, timeout=280,
+        env=os.environ | {"MYPYPATH": str(PACKAGE)}, cwd=folder, capture_output=True, text=True, timeout=4 * LONG,
     )  # fmt: skip
     return done.stdout + done.stderr
 

@@ -10,11 +10,12 @@ import sysconfig
 import zipfile
 
 import pytest
+from waiting import LONG
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 
 
-def run(*command: str | pathlib.Path, timeout: float = 120) -> str:
+def run(*command: str | pathlib.Path, timeout: float = LONG) -> str:
     # Nothing of the build is to be found.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=timeout)
@@ -84,7 +85,7 @@ with td.serve() as server, td.DockServer(listen="127.0.0.1:0") as inside:
             assert pyarrow.compute.sum(pyarrow.array(rows["tokens"].values())).as_py() == 4
             assert float(rows["reward"].torch().sum()) == 3.0
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            assert channel.unary_unary("/other/Twice")(b"ab", timeout=30) == b"abab"
+            assert channel.unary_unary("/other/Twice")(b"ab", timeout=300) == b"abab"
         dock.close()
 others.stop(None)
 
