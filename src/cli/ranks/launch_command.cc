@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/executables.h"
 #include "cli/run_arguments.h"
+#include "cli/train_command.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "runtime/launch/launcher.h"
