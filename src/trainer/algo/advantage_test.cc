@@ -138,7 +138,7 @@ TEST(PassAtKAdvantages, GiveTheBestItsLeadOverTheSecond) {
 }
 
 TEST(PassAtKAdvantages, RefuseAGroupOfOneByName) {
-  EXPECT_THAT(ErrorOf([] { PassAtKAdvantages(SevenRewards(), SevenGroups()); }), testing::HasSubstr("group 3 has one"));
+  EXPECT_THAT(ErrorOf([] { PassAtKAdvantages(SevenRewards(), SevenGroups()); }), Mentions({"group 3"}));
 }
 
 TEST(OpoAdvantages, AreTheDifferenceFromTheMeanByLength) {
@@ -149,7 +149,7 @@ TEST(OpoAdvantages, AreTheDifferenceFromTheMeanByLength) {
   EXPECT_THAT(ErrorOf([] {
                 OpoAdvantages(SevenRewards(), SevenGroups(), Integers({1, 1, 1, 1, 1, 0, 0}));
               }),
-              testing::HasSubstr("no sample of group 4 has a token"));
+              Mentions({"group 4"}));
   EXPECT_THROW(OpoAdvantages(SevenRewards(), SevenGroups(), Integers({1})), c10::Error);
 }
 
@@ -196,7 +196,7 @@ TEST(Advantages, OfARewardThatIsNotFiniteAreNanInItsGroupOnly) {
     EXPECT_THAT(ErrorOf([&] {
                   ReinforcePlusPlusBaselineAdvantages(Numbers({1, bad, 2, 4, 3}), groups, All({1, 1, 1, 1, 1}));
                 }),
-                testing::HasSubstr("that of token 0 of sample 0 is nan"));
+                Mentions({"token 0", "sample 0", "nan"}));
   }
 }
 
@@ -281,11 +281,10 @@ TEST(TokenAdvantages, OfTokensThatAreNotNumbersAreRefused) {
     return ErrorOf([&] { GaeAdvantages(rewards, values, All({1, 2})); });
   };
   const at::Tensor zeros = at::zeros({3}, at::kDouble);
-  EXPECT_THAT(error(Numbers({0, 0, kNan}), zeros),
-              testing::HasSubstr("rewards must be finite: that of token 1 of sample 1"));
-  EXPECT_THAT(error(zeros, Numbers({-kInfinity, 0, 0})), testing::HasSubstr("values must be finite"));
-  EXPECT_THAT(error(zeros, at::zeros({2})), testing::HasSubstr("values of [2] do not fit"));
-  EXPECT_THAT(ErrorOf([&] { ReturnsToGo(zeros, {.mask = zeros}); }), testing::HasSubstr("which sequences"));
+  EXPECT_THAT(error(Numbers({0, 0, kNan}), zeros), Mentions({"rewards", "token 1", "sample 1", "nan"}));
+  EXPECT_THAT(error(zeros, Numbers({-kInfinity, 0, 0})), Mentions({"values", "token 0", "sample 0", "-inf"}));
+  EXPECT_THAT(error(zeros, at::zeros({2})), Mentions({"values", "[2]", "[3]"}));
+  EXPECT_THAT(ErrorOf([&] { ReturnsToGo(zeros, {.mask = zeros}); }), Mentions({"Tokens::sequence"}));
 }
 
 }  // namespace

@@ -8,8 +8,6 @@
 namespace tdock::algo {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr Aggregation kAggregations[] = {Aggregation::kTokenMean, Aggregation::kSeqMeanTokenSum,
                                          Aggregation::kSeqMeanTokenMean, Aggregation::kSeqMeanTokenSumNorm};
 
@@ -42,11 +40,11 @@ TEST(Aggregate, HasTheGradientsOfItsFormula) {
 TEST(Aggregate, RefusesAMeanOverNothing) {
   const Tokens tokens = MakeTokens(at::zeros({2}), std::vector<int64_t>{1, 1});
   for (const Aggregation how : kAggregations) {
-    EXPECT_THAT(ErrorOf([&] { Aggregated(at::zeros({2}), tokens, how, 1); }), HasSubstr("is not defined"));
+    EXPECT_THAT(ErrorOf([&] { Aggregated(at::zeros({2}), tokens, how, 1); }), Mentions({"over 0"}));
     EXPECT_EQ(Aggregate(at::zeros({2}), tokens, {.tokens = 3, .sequences = 2}, {how, 1}).item<double>(), 0);
   }
   EXPECT_THAT(ErrorOf([] { Aggregated(at::zeros({1}), All({1}), Aggregation::kSeqMeanTokenSumNorm); }),
-              HasSubstr("needs a length to divide by, not 0"));
+              Mentions({"seq-mean-token-sum-norm", "not 0"}));
 }
 
 TEST(TokenMean, LeavesOutWhatIsMaskedWhateverItHolds) {
@@ -73,7 +71,7 @@ TEST(SupervisedLoss, IsTheMeanOfMinusLogPWithItsGradient) {
   EXPECT_THAT(ErrorOf([&] {
                 SupervisedLoss(Numbers({-1, -kInfinity, 0, 0, 0, 0}), tokens, CountsOf(tokens));
               }),
-              HasSubstr("log-probabilities must be finite: that of token 1 of sample 0 is -inf"));
+              Mentions({"log-probabilities", "token 1", "sample 0", "-inf"}));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(LargestCovariance, SelectsAFractionOfTheTokensThatCountButAtLeastOne) {
   EXPECT_EQ(places(0.0002), (std::vector<int64_t>{3}));
   EXPECT_EQ(places(0.4), (std::vector<int64_t>{0, 3}));
   EXPECT_EQ(places(1), (std::vector<int64_t>{0, 1, 3, 4, 5}));
-  EXPECT_THAT(ErrorOf([&] { places(0); }), testing::HasSubstr("above 0 and at most 1, not 0"));
+  EXPECT_THAT(ErrorOf([&] { places(0); }), Mentions({"fraction", "not 0"}));
 }
 
 TEST(RandomCovariance, SelectsOnlyTokensOfTheRangeAsTheSeedSays) {

@@ -139,7 +139,7 @@ TEST(Faults, TheAggregationThatWasAskedForIsIgnored) {
     EXPECT_THAT(ErrorOf([&] {
                   ComputeActorLoss(inputs, All({1}), {1, 1}, {.kind = kind, .reduction = {Aggregation::kTokenMean}});
                 }),
-                testing::HasSubstr("aggregated by seq-mean-token-mean only"));
+                Mentions({"seq-mean-token-mean"}));
   }
 }
 
@@ -159,8 +159,8 @@ TEST(Faults, ScoringUsesAnotherMaskThanGeneration) {
   EXPECT_THAT(ErrorOf([&] {
                 ComputePolicyLoss({three, four, three}, All({3}), {});
               }),
-              testing::HasSubstr("old log-probabilities of [4] do not fit a mask of [3]"));
-  EXPECT_THAT(ErrorOf([&] { GaeAdvantages(three, four, All({3})); }), testing::HasSubstr("values of [4]"));
+              Mentions({"old log-probabilities", "[4]", "[3]"}));
+  EXPECT_THAT(ErrorOf([&] { GaeAdvantages(three, four, All({3})); }), Mentions({"values", "[4]", "[3]"}));
 }
 
 // Fault 4: old log-probabilities that were computed with dropout make a ratio other than 1 on the first pass. Where

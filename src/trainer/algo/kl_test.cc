@@ -94,13 +94,10 @@ TEST(TokenRewards, GiveTheScoreToTheLastTokenThatCountsAndThePenaltyToAll) {
 
 TEST(TokenRewards, RefuseAScoreThatNoTokenCanHave) {
   const Tokens tokens = MakeTokens(Numbers({1, 0, 0}), std::vector<int64_t>{1, 2});
-  EXPECT_THAT(ErrorOf([&] {
-                TokenRewards(Numbers({1, 2}), {}, {}, tokens);
-              }),
-              testing::HasSubstr("no token of sample 1 counts"));
-  EXPECT_THAT(ErrorOf([&] { TokenRewards(Numbers({1}), {}, {}, tokens); }), testing::HasSubstr("do not fit 2 samples"));
+  EXPECT_THAT(ErrorOf([&] { TokenRewards(Numbers({1, 2}), {}, {}, tokens); }), Mentions({"no token", "sample 1"}));
+  EXPECT_THAT(ErrorOf([&] { TokenRewards(Numbers({1}), {}, {}, tokens); }), Mentions({"scores", "[1]", "2 samples"}));
   EXPECT_THAT(ErrorOf([&] { TokenRewards(Numbers({1}), Numbers({0}), Numbers({-kInfinity}), All({1}), {.coef = 1}); }),
-              testing::HasSubstr("of the reference must be finite: that of token 0 of sample 0 is -inf"));
+              Mentions({"reference", "token 0", "sample 0", "-inf"}));
 }
 
 TEST(TokenRewards, NameTheSampleWhoseScoreIsNotFinite) {
@@ -108,15 +105,14 @@ TEST(TokenRewards, NameTheSampleWhoseScoreIsNotFinite) {
     EXPECT_THAT(ErrorOf([&] {
                   TokenRewards(Numbers({1, bad}), {}, {}, All({1, 2}), {.score_clip = 5});
                 }),
-                testing::HasSubstr("scores must be finite: that of sample 1 is"));
+                Mentions({"scores", "sample 1"}));
   }
 }
 
 TEST(AdaptedKlCoef, StaysPositiveOrIsRefused) {
   const KlTarget target{.kl = 0.1, .horizon = 100};
   EXPECT_GT(AdaptedKlCoef(1.0, 0.0, 499, target), 0);
-  EXPECT_THAT(ErrorOf([&] { AdaptedKlCoef(1.0, 0.0, 501, target); }),
-              testing::HasSubstr("a horizon of 100 is too short for steps of 501 samples"));
+  EXPECT_THAT(ErrorOf([&] { AdaptedKlCoef(1.0, 0.0, 501, target); }), Mentions({"horizon of 100", "501 samples"}));
 }
 
 TEST(AdaptedKlCoef, GivesThePublishedNumbers) {

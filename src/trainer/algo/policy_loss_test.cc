@@ -10,8 +10,6 @@
 namespace tdock::algo {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr PolicyLossKind kKinds[] = {PolicyLossKind::kPpoClip, PolicyLossKind::kGspo, PolicyLossKind::kSequenceClip,
                                      PolicyLossKind::kCispo,   PolicyLossKind::kGpg,  PolicyLossKind::kClipCov,
                                      PolicyLossKind::kKlCov,   PolicyLossKind::kGmpo, PolicyLossKind::kSapo,
@@ -130,7 +128,7 @@ TEST(PpoClipLoss, IsHeldByTheDualClipWhereTheAdvantageIsNegative) {
   EXPECT_TRUE(at::equal(loss.dual, Integers({0, 1, 0, 0}) != 0));
   EXPECT_TRUE(Near(torch::autograd::grad({loss.per_token.sum()}, {log_probs})[0], {2, 0, 0, 0}, 1e-12));
   EXPECT_THAT(ErrorOf([&] { PpoClip(log_probs, log_probs, log_probs, {.dual_clip = 1}); }),
-              HasSubstr("dual_clip must be above 1, or 0 for none, not 1"));
+              Mentions({"dual_clip", "not 1"}));
 }
 
 TEST(PpoClipLoss, LimitsARatioThatWouldOverflow) {
@@ -196,7 +194,7 @@ TEST(ClipCovLoss, LeavesOutTheSelectedTokens) {
   EXPECT_TRUE(Near(torch::autograd::grad({loss.per_token.sum()}, {log_probs})[0], {-std::exp(0.1), 0, 0}, 1e-12));
   inputs.selected = at::Tensor();
   EXPECT_THAT(ErrorOf([&] { ComputePolicyLoss(inputs, All({3}), OptionsOf(PolicyLossKind::kClipCov)); }),
-              HasSubstr("need the selected tokens"));
+              Mentions({"clip-cov", "selected"}));
 }
 
 TEST(KlCovLoss, PenalisesTheSelectedTokensOnly) {
@@ -227,7 +225,7 @@ TEST(SapoLoss, IsASoftGateOfTheRatio) {
   EXPECT_THAT(ErrorOf([&] {
                 PpoClip(loss.ratio, loss.ratio, loss.ratio, {.sapo_tau = {0, 1}});
               }),
-              HasSubstr("SAPO's temperatures must be positive, not 0 and 1"));
+              Mentions({"SAPO", "not 0 and 1"}));
 }
 
 TEST(VespoLoss, WeighsASequenceByTheGammaOfItsRatio) {
@@ -369,23 +367,23 @@ TEST(ActorLoss, RefusesWhatItCannotUseByName) {
   };
   const at::Tensor infinite = at::full({32}, -kInfinity, at::kDouble);
   EXPECT_THAT(error([&](Batch& b, ActorLossOptions&) { b.inputs.log_probs = infinite; }),
-              HasSubstr("log-probabilities must be finite: that of token 0 of sample 0 is -inf"));
+              Mentions({"log-probabilities", "token 0", "sample 0", "-inf"}));
   EXPECT_THAT(error([&](Batch& b, ActorLossOptions&) { b.inputs.old_log_probs = infinite; }),
-              HasSubstr("old log-probabilities must be finite"));
+              Mentions({"old log-probabilities", "token 0", "sample 0", "-inf"}));
   EXPECT_THAT(error([&](Batch& b, ActorLossOptions&) { b.inputs.advantages = at::zeros({1}, at::kDouble); }),
-              HasSubstr("advantages of [1] do not fit a mask of [32]"));
+              Mentions({"advantages", "[1]", "[32]"}));
   EXPECT_THAT(error([&](Batch& b, ActorLossOptions&) { b.inputs.rollout_weights = infinite; }),
-              HasSubstr("rollout weights must be finite"));
+              Mentions({"rollout weights", "token 0", "sample 0", "-inf"}));
   EXPECT_THAT(error([&](Batch& b, ActorLossOptions& o) { b.inputs.ref_log_probs = at::Tensor(), o.kl_coef = 1; }),
-              HasSubstr("log-probabilities of the reference are missing"));
+              Mentions({"log-probabilities", "reference", "missing"}));
   EXPECT_THAT(error([&](Batch& b, ActorLossOptions& o) { b.inputs.entropy = at::Tensor(), o.entropy_coef = 1; }),
-              HasSubstr("entropies are missing"));
+              Mentions({"entropies", "missing"}));
   EXPECT_THAT(
       error([&](Batch& b, ActorLossOptions& o) { b.inputs.log_probs.set_requires_grad(true), o.entropy_coef = 1; }),
-      HasSubstr("entropies have no gradient, so that an entropy_coef of 1 would change nothing"));
+      Mentions({"entropies", "gradient", "entropy_coef of 1"}));
   EXPECT_THAT(error([&](Batch&, ActorLossOptions& o) { o.kind = PolicyLossKind::kGspo; }),
-              HasSubstr("aggregated by seq-mean-token-mean only"));
-  EXPECT_THAT(error([&](Batch&, ActorLossOptions& o) { o.clip_low = -0.1; }), HasSubstr("-0.1 below"));
+              Mentions({"GSPO", "seq-mean-token-mean"}));
+  EXPECT_THAT(error([&](Batch&, ActorLossOptions& o) { o.clip_low = -0.1; }), Mentions({"-0.1 below"}));
 }
 
 // The checker itself must be able to say no.

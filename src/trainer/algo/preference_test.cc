@@ -10,8 +10,6 @@
 namespace tdock::algo {
 namespace {
 
-using testing::HasSubstr;
-
 double LogSigmoid(double x) { return -std::log1p(std::exp(-x)); }
 
 // Δ is (−10 + 12) − (−20 + 19) = 3 and (−5 + 4) − (−6 + 8) = −3.
@@ -66,21 +64,20 @@ TEST(DpoLoss, RefusesWhatItCannotUse) {
   };
   DpoInputs inputs = TwoPairs();
   inputs.ref_rejected = Numbers({1, -kInfinity});
-  EXPECT_THAT(error(inputs), HasSubstr("reference log-probabilities of rejected answers must be finite: that of pair 1 "
-                                       "is -inf"));
+  EXPECT_THAT(error(inputs), Mentions({"reference log-probabilities", "rejected", "pair 1", "-inf"}));
   inputs.ref_rejected = Numbers({1});
-  EXPECT_THAT(error(inputs), HasSubstr("of [1] do not fit pairs of [2]"));
+  EXPECT_THAT(error(inputs), Mentions({"reference log-probabilities", "rejected", "[1]", "[2]"}));
   inputs.ref_rejected = at::Tensor();
-  EXPECT_THAT(error(inputs), HasSubstr("are missing"));
-  EXPECT_THAT(error(TwoPairs(), {.beta = 0}), HasSubstr("beta must be positive, not 0"));
-  EXPECT_THAT(error(TwoPairs(), {1, 0.5, DpoKind::kRobust}), HasSubstr("not 0.5"));
-  EXPECT_THAT(error(TwoPairs(), {1, 0.1, DpoKind::kIpo}), HasSubstr("IPO takes no label smoothing"));
+  EXPECT_THAT(error(inputs), Mentions({"reference log-probabilities", "rejected", "missing"}));
+  EXPECT_THAT(error(TwoPairs(), {.beta = 0}), Mentions({"beta", "not 0"}));
+  EXPECT_THAT(error(TwoPairs(), {1, 0.5, DpoKind::kRobust}), Mentions({"label smoothing", "not 0.5"}));
+  EXPECT_THAT(error(TwoPairs(), {1, 0.1, DpoKind::kIpo}), Mentions({"IPO", "label smoothing", "0.1"}));
 }
 
 TEST(PairMean, OfPartsAddsUp) {
   const at::Tensor losses = Numbers({1, 2, 6});
   EXPECT_NEAR((PairMean(losses.narrow(0, 0, 1), 3) + PairMean(losses.narrow(0, 1, 2), 3)).item<double>(), 3, 1e-12);
-  EXPECT_THAT(ErrorOf([&] { PairMean(losses, 0); }), HasSubstr("a mean over 0 pairs is not defined"));
+  EXPECT_THAT(ErrorOf([&] { PairMean(losses, 0); }), Mentions({"0 pairs"}));
 }
 
 TEST(BradleyTerryLoss, IsTheLogSigmoidOfTheDifferenceBeyondTheMargin) {
@@ -89,11 +86,11 @@ TEST(BradleyTerryLoss, IsTheLogSigmoidOfTheDifferenceBeyondTheMargin) {
   EXPECT_TRUE(Near(BradleyTerryLoss(chosen, rejected, Numbers({1, 0.5})), {-LogSigmoid(0), -LogSigmoid(-1)}, 1e-12));
   EXPECT_TRUE(Near(BradleyTerryLoss(chosen, rejected, {}, {.centre_coef = 0.1}),
                    {-LogSigmoid(1) + 0.9, -LogSigmoid(-0.5) + 0.025}, 1e-12));
-  EXPECT_THAT(ErrorOf([&] { BradleyTerryLoss(chosen, rejected, Numbers({1})); }), HasSubstr("margins of [1]"));
+  EXPECT_THAT(ErrorOf([&] { BradleyTerryLoss(chosen, rejected, Numbers({1})); }), Mentions({"margins", "[1]", "[2]"}));
   EXPECT_THAT(ErrorOf([&] {
                 BradleyTerryLoss(chosen, Numbers({0, kNan}));
               }),
-              HasSubstr("scores of rejected answers must be finite: that of pair 1 is nan"));
+              Mentions({"scores", "rejected", "pair 1", "nan"}));
 }
 
 TEST(BradleyTerryLoss, HasTheGradientsOfItsFormula) {

@@ -8,8 +8,6 @@
 namespace tdock::algo {
 namespace {
 
-using testing::HasSubstr;
-
 TEST(Tokens, AreSummedAndAveragedBySequenceWhateverMaskedOnesHold) {
   const Tokens tokens = MakeTokens(Numbers({1, 0, 1, 1, 0}), std::vector<int64_t>{3, 0, 1, 1});
   const at::Tensor values = Numbers({1, kNan, 3, 7, kInfinity});
@@ -40,24 +38,25 @@ TEST(Tokens, HaveTheGradientsOfTheirSumsAndMeans) {
 }
 
 TEST(Tokens, ThatDoNotFitAreRefusedByName) {
-  EXPECT_THAT(ErrorOf([] { MakeTokens(at::ones({3}), std::vector<int64_t>{2, 2}); }), HasSubstr("4 tokens in all"));
-  EXPECT_THAT(ErrorOf([] { MakeTokens(at::ones({1}), std::vector<int64_t>{2, -1}); }), HasSubstr("sequence 1 has -1"));
-  EXPECT_THAT(ErrorOf([] { CheckTokens("old values", at::ones({2}), All({3})); }), HasSubstr("old values of [2]"));
-  EXPECT_THAT(ErrorOf([] { CheckTokens("old values", {}, All({3})); }), HasSubstr("old values are missing"));
-  EXPECT_THAT(ErrorOf([] { SumBySequence(at::ones({2}), {.mask = at::ones({2})}); }), HasSubstr("which sequences"));
+  EXPECT_THAT(ErrorOf([] { MakeTokens(at::ones({3}), std::vector<int64_t>{2, 2}); }), Mentions({"[3]", "4 tokens"}));
+  EXPECT_THAT(ErrorOf([] { MakeTokens(at::ones({1}), std::vector<int64_t>{2, -1}); }), Mentions({"sequence 1", "-1"}));
+  EXPECT_THAT(ErrorOf([] { CheckTokens("old values", at::ones({2}), All({3})); }),
+              Mentions({"old values", "[2]", "[3]"}));
+  EXPECT_THAT(ErrorOf([] { CheckTokens("old values", {}, All({3})); }), Mentions({"old values", "missing"}));
+  EXPECT_THAT(ErrorOf([] { SumBySequence(at::ones({2}), {.mask = at::ones({2})}); }), Mentions({"Tokens::sequence"}));
 }
 
 TEST(Tokens, ThatAreInfiniteAreNamedWithTheirSample) {
   const Tokens tokens = MakeTokens(Numbers({0, 1, 1, 1, 1}), std::vector<int64_t>{2, 3});
-  EXPECT_EQ(ErrorOf([&] { CheckTokens("x", Numbers({kNan, 1, 2, 3, 4}), tokens); }), "");
+  EXPECT_EQ(ErrorOf([&] { CheckTokens("old values", Numbers({kNan, 1, 2, 3, 4}), tokens); }), "");
   EXPECT_THAT(ErrorOf([&] {
-                CheckTokens("x", Numbers({kNan, 1, 2, -kInfinity, 4}), tokens);
+                CheckTokens("old values", Numbers({kNan, 1, 2, -kInfinity, 4}), tokens);
               }),
-              HasSubstr("x must be finite: that of token 1 of sample 1 is -inf"));
+              Mentions({"old values", "token 1", "sample 1", "-inf"}));
   EXPECT_THAT(ErrorOf([&] {
-                CheckTokens("x", Numbers({0, kNan}), {.mask = at::ones({2})});
+                CheckTokens("old values", Numbers({0, kNan}), {.mask = at::ones({2})});
               }),
-              HasSubstr("that of token 1 is nan"));
+              Mentions({"old values", "token 1", "nan"}));
 }
 
 TEST(LastCounted, IsThePlaceOfTheLastTokenThatCounts) {
@@ -66,7 +65,7 @@ TEST(LastCounted, IsThePlaceOfTheLastTokenThatCounts) {
   EXPECT_THAT(ErrorOf([] {
                 LastCounted(MakeTokens(Numbers({1, 0}), std::vector<int64_t>{1, 1}));
               }),
-              HasSubstr("no token of sample 1 counts"));
+              Mentions({"no token", "sample 1"}));
 }
 
 TEST(Whiten, GivesMeanZeroAndUnbiasedVarianceOne) {

@@ -3,10 +3,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/algo/aggregate.h"
@@ -38,6 +39,21 @@ inline testing::AssertionResult Near(const at::Tensor& given, const std::vector<
   }
   return testing::AssertionFailure() << given << " is not " << testing::PrintToString(expected);
 }
+
+// The text contains each of `names`. This module may not include core/base/testing/fails.h, which has it for the
+// others.
+MATCHER_P(MentionsAll, names, "") {
+  const std::string& text = arg;
+  for (const std::string& name : names) {
+    if (text.find(name) == std::string::npos) {
+      *result_listener << "without '" << name << "'";
+      return false;
+    }
+  }
+  return true;
+}
+
+inline auto Mentions(std::vector<std::string> names) { return MentionsAll(std::move(names)); }
 
 // The message of the c10::Error that `body` throws; empty if it throws none.
 template <class Body>
