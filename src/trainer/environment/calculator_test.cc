@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "core/base/testing/fails.h"
 #include "trainer/environment/arithmetic.h"
 #include "trainer/environment/tool_calls.h"
 
@@ -18,7 +21,7 @@ using testing::Pair;
 
 std::string ValueOf(const std::string& expression) {
   const absl::StatusOr<std::string> value = Evaluate(expression);
-  return value.ok() ? *value : std::string(value.status().message());
+  return value.ok() ? *value : value.status().ToString();
 }
 
 TEST(Arithmetic, IsExact) {
@@ -37,17 +40,22 @@ TEST(Arithmetic, IsExact) {
 }
 
 TEST(Arithmetic, SaysWhatItCannotCompute) {
-  EXPECT_EQ(ValueOf("1/(3-3)"), "division by zero");
-  EXPECT_EQ(ValueOf("9223372036854775807+1"), "the numbers are too large");
-  EXPECT_EQ(ValueOf("99999999999999999999"), "the numbers are too large");
-  EXPECT_EQ(ValueOf(""), "the expression is not complete");
-  EXPECT_EQ(ValueOf("(1+2"), "the expression is not complete");
-  EXPECT_EQ(ValueOf("3+*4"), "unexpected \"*\" at position 3");
-  EXPECT_EQ(ValueOf("3 4"), "unexpected \"4\" at position 3");
-  EXPECT_EQ(ValueOf("3×4"), "unexpected \"×\" at position 2");
-  EXPECT_EQ(ValueOf(std::string("3\0", 2)), "unexpected \"\\x00\" at position 2");
-  EXPECT_EQ(ValueOf(std::string(51, '(')), "the expression has more than 50 levels");
-  EXPECT_EQ(ValueOf(std::string(1001, '1')), "the expression has more than 1000 bytes");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> expressions = {
+      {"1/(3-3)", {"by zero"}},
+      {"9223372036854775807+1", {"too large"}},
+      {"99999999999999999999", {"too large"}},
+      {"", {"not complete"}},
+      {"(1+2", {"not complete"}},
+      {"3+*4", {"\"*\"", "position 3"}},
+      {"3 4", {"\"4\"", "position 3"}},
+      {"3×4", {"\"×\"", "position 2"}},
+      {std::string("3\0", 2), {"\"\\x00\"", "position 2"}},
+      {std::string(51, '('), {"50 levels"}},
+      {std::string(1001, '1'), {"1000 bytes"}},
+  };
+  for (const auto& [expression, names] : expressions) {
+    EXPECT_THAT(Evaluate(expression).status(), Fails(absl::StatusCode::kInvalidArgument, names)) << expression;
+  }
 }
 
 class CalculatorTest : public testing::Test {
@@ -80,7 +88,7 @@ TEST_F(CalculatorTest, AnswersWhatATextEndsWithInBrackets) {
   EXPECT_THAT(answer.messages, ElementsAre(text::Turn{.role = text::Role::kUser, .content = "888"}));
   EXPECT_FALSE(answer.done);
   EXPECT_THAT(answer.rewards, IsEmpty());
-  EXPECT_EQ(Says("[1/0]").messages[0].content, "error: division by zero");
+  EXPECT_THAT(Says("[1/0]").messages[0].content, Mentions({"error: ", "by zero"}));
   const Observation last = Says("It is 888.");
   EXPECT_TRUE(last.done);
   EXPECT_THAT(last.messages, IsEmpty());
@@ -109,16 +117,16 @@ TEST_F(CalculatorTest, IsATool) {
   EXPECT_EQ(answer.messages[0], (text::Turn{.role = text::Role::kTool,
                                             .content = "3.5",
                                             .fields = R"({"name":"calculator","tool_call_id":"call_0"})"}));
-  EXPECT_THAT(answer.messages[1].content, HasSubstr("there is no tool \"search\""));
-  EXPECT_THAT(answer.messages[2].content, HasSubstr("\"expression\" is missing"));
+  EXPECT_THAT(answer.messages[1].content, Mentions({"error: ", "\"search\"", "\"calculator\""}));
+  EXPECT_THAT(answer.messages[2].content, Mentions({"error: ", "\"expression\""}));
   const Observation last = Says("So it is 3.5 [7/2]");  // the brackets ask for nothing
   EXPECT_THAT(last.messages, IsEmpty());
   EXPECT_THAT(last.rewards, ElementsAre(Pair("correct", 1)));
 }
 
 TEST(BuiltIn, AnotherNameIsNotFound) {
-  EXPECT_EQ(MakeBuiltInEnvironment("abacus", TurnFormat::kText).status().message(),
-            "there is no environment \"abacus\"; there is calculator");
+  EXPECT_THAT(MakeBuiltInEnvironment("abacus", TurnFormat::kText).status(),
+              Fails(absl::StatusCode::kNotFound, {"\"abacus\"", "calculator"}));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Checks what docs/environments.md says about sources of environments: its messages, its program, its answers, and its
-// table of keys.
+// Checks what docs/environments.md says about sources of environments: its messages, its program and its answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "core/base/env.h"
+#include "core/base/testing/patience.h"
 #include "nlohmann/json.hpp"
 #include "trainer/environment/arithmetic.h"
 #include "trainer/environment/environment_config.h"
@@ -56,13 +56,6 @@ class EnvironmentPage : public testing::Test {
 
   const std::string page_;
 };
-
-TEST_F(EnvironmentPage, ListsTheKeys) {
-  EnvironmentConfig config;
-  config::Spec spec;
-  BindEnvironment(spec, config);
-  EXPECT_THAT(page_, HasSubstr(config::Reference(spec)));
-}
 
 TEST_F(EnvironmentPage, ItsMessagesAreThoseOfTheProtocol) {
   const std::string section = Section("### The protocol");
@@ -110,11 +103,12 @@ TEST_F(EnvironmentPage, ItsProgramPlays) {
   std::string folder = testing::TempDir() + "/environment_page_XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   std::ofstream(folder + "/guess.py") << section.substr(begin, section.find("```", begin) - begin);
-  const EnvironmentConfig config{.program = absl::StrCat("python3 '", folder, "/guess.py'")};
+  EnvironmentConfig config{.program = absl::StrCat("python3 '", folder, "/guess.py'")};
+  config.timeout = config.start_timeout = absl::ToDoubleSeconds(kNever);
   const auto environment = *MakeEnvironment(config, {});
   ASSERT_TRUE(environment->Start().ok());
   const auto next = [&] {
-    const auto events = environment->Wait(absl::Now() + absl::Seconds(30));
+    const auto events = environment->Wait(absl::Now() + kPatience);
     EXPECT_TRUE(events.ok() && (*events)[0].what.ok()) << events.status();
     return std::get<Observation>(*(*events)[0].what);
   };
@@ -136,7 +130,7 @@ TEST_F(EnvironmentPage, ItsProgramPlays) {
 TEST_F(EnvironmentPage, ToolCallsAreReadAsItShows) {
   const std::string section = Section("## Tool calls");
   const size_t said = section.find("    Let me see."), turn = section.find("    {\"role\""),
-               error = section.find("    The call of a tool");
+               error = section.find("    The call ");
   const auto block = [&](size_t at) {
     std::string text;
     for (const absl::string_view line : absl::StrSplit(section.substr(at, section.find("\n\n", at) - at), '\n')) {
@@ -155,10 +149,9 @@ TEST_F(EnvironmentPage, TheCalculatorComputesAsItSays) {
   EXPECT_THAT(section, HasSubstr("`0.1+0.2` is `0.3`"));
   EXPECT_EQ(*Evaluate("0.1+0.2"), "0.3");
   EXPECT_EQ(*Evaluate("1/3"), "1/3");
-  EXPECT_THAT(section, HasSubstr("error: division by zero"));
-  EXPECT_EQ(Evaluate("1/0").status().message(), "division by zero");
-  EXPECT_THAT(section, HasSubstr("error: unexpected \"x\" at position 3"));
-  EXPECT_EQ(Evaluate("3 x 4").status().message(), "unexpected \"x\" at position 3");
+  for (const char* wrong : {"1/0", "3 x 4"}) {
+    EXPECT_THAT(section, HasSubstr(absl::StrCat("error: ", Evaluate(wrong).status().message())));
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::environment {
@@ -131,7 +132,8 @@ class HttpEnvironmentTest : public testing::Test {
   static text::Turn Says(const std::string& text) { return {.role = text::Role::kAssistant, .content = text}; }
   static HttpEnvironmentOptions Options(const GameServer& server) {
     HttpEnvironmentOptions options{.url = server.url()};
-    options.timeout = absl::Seconds(20);
+    options.timeout = kNever;
+    options.start_timeout = kNever;
     return options;
   }
   void Start(const HttpEnvironmentOptions& options) {
@@ -149,7 +151,7 @@ class HttpEnvironmentTest : public testing::Test {
   std::map<EpisodeId, Event> Next(size_t count) {
     std::map<EpisodeId, Event> all;
     while (all.size() < count) {
-      auto events = environment_->Wait(absl::Now() + absl::Seconds(30));
+      auto events = environment_->Wait(absl::Now() + kPatience);
       EXPECT_TRUE(events.ok()) << events.status();
       if (!events.ok()) break;
       for (Event& event : *events) all.emplace(event.episode, std::move(event));
@@ -232,7 +234,8 @@ TEST_F(HttpEnvironmentTest, SendsTheTokenAndNeverShowsIt) {
   EXPECT_THAT(error.message(), Not(HasSubstr("secret")));
   EXPECT_THAT(server.requests().at(0), HasSubstr("Authorization: Bearer abc123"));
   options.token_env = "HTTP_ENVIRONMENT_TEST_UNSET";
-  EXPECT_THAT(StartError(options), Fails(StatusCode::kInvalidArgument, {"environment.url_token_env", "is not set"}));
+  EXPECT_THAT(StartError(options),
+              Fails(StatusCode::kInvalidArgument, {"environment.url_token_env", "HTTP_ENVIRONMENT_TEST_UNSET"}));
 }
 
 TEST_F(HttpEnvironmentTest, AServerThatIsNotReadyIsAskedAgain) {
@@ -260,7 +263,7 @@ TEST_F(HttpEnvironmentTest, AStepThatMayHaveBeenTakenIsNotRepeated) {
   Reset(1);
   Next(1);
   environment_->Step(1, Says("on"));
-  EXPECT_THAT(ErrorOf(1), Fails(StatusCode::kUnavailable, {"closed the connection"}));
+  EXPECT_THAT(ErrorOf(1), Fails(StatusCode::kUnavailable, {"/play: ", "closed"}));
   EXPECT_EQ(steps, 1);
 }
 
@@ -270,35 +273,50 @@ TEST_F(HttpEnvironmentTest, WhatIsNotOfTheProtocolIsAnErrorOfTheEpisode) {
   HttpEnvironmentOptions options = Options(server);
   options.max_failures = 100;
   Start(options);
-  const std::pair<std::string, std::string> answers[] = {
-      {Reply("200 OK", "<html>"), "<html>"},
-      {Ok({{"type", "observation"}, {"episode", 5}}), "it spoke of episode 5"},
-      {Ok({{"type", "output"}, {"episode", 5}}), "none of the messages of an environment"},
-      {Reply("302 Found\r\nLocation: http://other/", ""), "give the place itself as environment.url"},
-      {Reply("500 Internal Server Error", "no map"), "code 500: no map"},
-      {Reply("200 OK", std::string(17 << 20, 'x')), "MiB"},
+  struct Case {
+    std::string said;
+    StatusCode code;
+    std::vector<std::string> names;
+  };
+  const std::vector<Case> answers = {
+      {Reply("200 OK", "<html>"), StatusCode::kInvalidArgument, {"/play: ", "<html>"}},
+      {Ok({{"type", "observation"}, {"episode", 5}}), StatusCode::kInvalidArgument, {"/play: ", "episode 5"}},
+      {Ok({{"type", "output"}, {"episode", 5}}), StatusCode::kInvalidArgument, {"output", "environment"}},
+      {Reply("302 Found\r\nLocation: http://other/", ""),
+       StatusCode::kFailedPrecondition,
+       {"302", "http://other/", "environment.url"}},
+      {Reply("500 Oh", "no map"), StatusCode::kUnavailable, {"code 500", "no map"}},
+      {Reply("200 OK", std::string(17 << 20, 'x')), StatusCode::kResourceExhausted, {"16 MiB"}},
   };
   EpisodeId episode = 0;
-  for (const auto& [said, error] : answers) {
-    answer = said;
+  for (const Case& c : answers) {
+    answer = c.said;
     Reset(++episode);
-    EXPECT_THAT(ErrorOf(episode).message(), HasSubstr(error));
+    EXPECT_THAT(ErrorOf(episode), Fails(c.code, c.names));
   }
 }
 
 TEST_F(HttpEnvironmentTest, AnEpisodeWithoutAnAnswerIsLateAndTheServerToldOfItsEnd) {
-  std::atomic<bool> told = false;
-  GameServer server([&](const Json& asked) {
-    if (asked["type"] == "end") told = true;
-    while (asked["type"] == "reset" && !told) std::this_thread::yield();
-    return Play(asked);
-  });
-  HttpEnvironmentOptions options = Options(server);
-  options.timeout = absl::Milliseconds(100);
-  Start(options);
-  Reset(1);
-  EXPECT_THAT(ErrorOf(1), Fails(StatusCode::kDeadlineExceeded, {"/play: "}));
-  while (!told) std::this_thread::yield();
+  // To tell of the end has the same timeout, which a loaded machine may need to be longer.
+  bool was_told = false;
+  for (absl::Duration timeout = absl::Milliseconds(100); !was_told && timeout < kPatience; timeout *= 4) {
+    std::atomic<bool> told = false, over = false;
+    GameServer server([&](const Json& asked) {
+      if (asked["type"] == "end") told = true;
+      while (asked["type"] == "reset" && !told && !over) std::this_thread::yield();
+      return Play(asked);
+    });
+    HttpEnvironmentOptions options = Options(server);
+    options.timeout = timeout;
+    Start(options);
+    Reset(1);
+    EXPECT_THAT(ErrorOf(1), Fails(StatusCode::kDeadlineExceeded, {"/play: "}));
+    for (const absl::Time end = absl::Now() + timeout; !told && absl::Now() < end;) std::this_thread::yield();
+    was_told = told;
+    environment_.reset();
+    over = true;
+  }
+  EXPECT_TRUE(was_told);
 }
 
 TEST_F(HttpEnvironmentTest, AServerThatFailsAgainAndAgainEndsTheEnvironment) {
@@ -310,17 +328,24 @@ TEST_F(HttpEnvironmentTest, AServerThatFailsAgainAndAgainEndsTheEnvironment) {
     Reset(episode);
     EXPECT_THAT(ErrorOf(episode), Fails(StatusCode::kUnavailable, {"code 500"}));
   }
-  EXPECT_THAT(environment_->Wait(absl::Now() + absl::Seconds(30)).status(),
-              Fails(StatusCode::kUnavailable, {"failed 3 times in a row", "environment.max_restarts"}));
+  EXPECT_THAT(environment_->Wait(absl::Now() + kPatience).status(),
+              Fails(StatusCode::kUnavailable, {"/play: ", "3 times", "environment.max_restarts", "code 500"}));
 }
 
 TEST_F(HttpEnvironmentTest, AServerThatDoesNotStartIsSaidWithItsReason) {
   GameServer agent([](const Json&) { return Ok({{"type", "hello"}, {"protocol", 1}, {"kind", "agent"}}); });
-  EXPECT_THAT(StartError(Options(agent)), Fails(StatusCode::kInvalidArgument, {"it is an agent"}));
+  EXPECT_THAT(StartError(Options(agent)),
+              Fails(StatusCode::kInvalidArgument, {"/play: ", "an agent", "environment.program"}));
   HttpEnvironmentOptions options = Options(agent);
   options.url = "http://127.0.0.1:1/";
+  // A loaded machine may not have asked once when the time is over.
+  absl::Status refused;
   options.start_timeout = absl::Milliseconds(200);
-  EXPECT_THAT(StartError(options), Fails(StatusCode::kUnavailable, {"did not start", "127.0.0.1"}));
+  for (; options.start_timeout < kPatience; options.start_timeout *= 4) {
+    refused = StartError(options);
+    if (!absl::IsDeadlineExceeded(refused)) break;
+  }
+  EXPECT_THAT(refused, Fails(StatusCode::kUnavailable, {"127.0.0.1:1/", "server"}));
   options.url = "ftp://127.0.0.1/";
   EXPECT_EQ(StartError(options).code(), StatusCode::kInvalidArgument);
 }
@@ -328,17 +353,15 @@ TEST_F(HttpEnvironmentTest, AServerThatDoesNotStartIsSaidWithItsReason) {
 TEST_F(HttpEnvironmentTest, NobodyWaitsForAServerOnceItIsNoLongerUsed) {
   std::atomic<bool> asked_for = false, gone = false;
   GameServer server([&](const Json& asked) {
-    asked_for = asked["type"] == "reset";
-    while (asked_for && !gone) std::this_thread::yield();
+    if (asked["type"] == "reset") asked_for = true;
+    while (asked["type"] == "reset" && !gone) std::this_thread::yield();
     return Play(asked);
   });
   Start(Options(server));
   Reset(1);
   while (!asked_for) std::this_thread::yield();
   environment_->End(1);
-  const absl::Time begun = absl::Now();
-  environment_.reset();
-  EXPECT_LT(absl::Now() - begun, absl::Seconds(10));
+  environment_.reset();  // before the answer's timeout, which is kNever
   gone = true;
 }
 
