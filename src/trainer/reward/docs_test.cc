@@ -1,4 +1,4 @@
-// Checks what docs/rewards.md says: its configurations, its table of keys, and its table of answers.
+// Checks what docs/rewards.md says: its configurations and its table of answers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,8 +36,6 @@ class RewardPage : public testing::Test {
   config::Spec spec_;
 };
 
-TEST_F(RewardPage, ListsTheKeys) { EXPECT_THAT(page_, testing::HasSubstr(config::Reference(spec_))); }
-
 TEST_F(RewardPage, ItsConfigurationsLoad) {
   // What comes behind is of trainer/reward/external.
   const std::vector<std::string> blocks = Between(page_.substr(0, page_.find("## Other programs")), "```yaml\n", "```");
@@ -49,12 +47,13 @@ TEST_F(RewardPage, ItsConfigurationsLoad) {
 }
 
 TEST_F(RewardPage, ItsAnswersAreTheSameOrNotAsItSays) {
-  const std::vector<std::string> table = Between(page_, "| same | not the same |\n|---|---|\n", "\n\n");
+  const std::vector<std::string> table = Between(page_, "| same |", "\n\n");
   ASSERT_EQ(table.size(), 1u);
+  const std::vector<std::string> rows = absl::StrSplit(table[0], '\n');
   int compared = 0;
-  for (const absl::string_view row : absl::StrSplit(table[0], '\n')) {
-    const std::vector<std::string> cells = absl::StrSplit(row, '|');
-    ASSERT_EQ(cells.size(), 4u) << row;
+  for (size_t row = 2; row < rows.size(); ++row) {  // behind the heads and their line
+    const std::vector<std::string> cells = absl::StrSplit(rows[row], '|');
+    ASSERT_EQ(cells.size(), 4u) << rows[row];
     for (const bool same : {true, false}) {
       for (const absl::string_view group : absl::StrSplit(cells[same ? 1 : 2], "; ")) {
         const std::vector<std::string> answers = Between(group, "`", "`");
