@@ -397,9 +397,9 @@ TEST(LastBoxed, IsLinearInHostileText) {
 
 TEST(LastAnswerLine, IsWhatFollowsTheLastOne) {
   EXPECT_EQ(LastAnswerLine("Answer: 4\nAnswer:  \\frac12 \nbye"), "\\frac12");
-  EXPECT_EQ(LastAnswerLine("the answer is\n**Answer:** 5"), "5");
+  EXPECT_EQ(LastAnswerLine("my answer is\n**Answer:** 5"), "5");
   EXPECT_EQ(LastAnswerLine("**ANSWER**: 5**"), "5");
-  EXPECT_EQ(LastAnswerLine("the answer is 5"), std::nullopt);
+  EXPECT_EQ(LastAnswerLine("my answer is 5"), std::nullopt);
   EXPECT_EQ(LastAnswerLine("Answer:"), std::nullopt);
   EXPECT_EQ(LastAnswerLine(Repeated("answer ", 1 << 20)), std::nullopt);
   EXPECT_EQ(LastAnswerLine(Repeated("answer*", 1 << 20)), std::nullopt);

@@ -5,13 +5,15 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "core/base/testing/fails.h"
 
 namespace tdock::reward {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::IsNan;
 using testing::SizeIs;
@@ -50,20 +52,22 @@ float Total(Reward& reward, const Answer& answer) {
 
 TEST(RewardConfig, APatternThatDoesNotCompileIsAViolationOfItsKey) {
   const std::string message = LoadMessage("reward.regex: {weight: 1, pattern: 'a(b'}\nreward.format.pattern: '['\n");
-  EXPECT_THAT(message, HasSubstr("reward.regex.pattern"));
-  EXPECT_THAT(message, HasSubstr("the pattern \"a(b\" does not compile: at byte 3"));
-  EXPECT_THAT(message, HasSubstr("reward.format.pattern"));
-  EXPECT_THAT(LoadMessage("reward.regex: {weight: 1, pattern: '{truth}('}"), HasSubstr("does not compile"));
+  EXPECT_THAT(message, Mentions({"reward.regex.pattern", "\"a(b\"", "byte 3", "reward.format.pattern", "\"[\""}));
+  EXPECT_THAT(LoadMessage("reward.regex: {weight: 1, pattern: '{truth}('}"),
+              Mentions({"reward.regex.pattern", "compile"}));
 }
 
 TEST(RewardConfig, RefusesRulesThatCannotWork) {
-  EXPECT_THAT(LoadMessage("reward.format.weight: 0.5"), HasSubstr("a rule with a weight needs a pattern"));
+  EXPECT_THAT(LoadMessage("reward.format.weight: 0.5"),
+              Mentions({"reward.format.weight", "reward.format.pattern", "needs"}));
   EXPECT_THAT(LoadMessage("reward.length: {weight: 1, soft_limit: 100, hard_limit: 100}"),
-              HasSubstr("must be above its soft limit"));
-  EXPECT_THAT(LoadMessage("reward.math: {weight: 1, sources: 'a,,b'}"), HasSubstr("have an empty name"));
-  EXPECT_THAT(LoadMessage("reward.math: {weight: 1, sources: 'a*b'}"), HasSubstr("'*' that is not its last character"));
-  EXPECT_THAT(LoadMessage("reward.math.sources: a"), HasSubstr("set reward.math.weight"));
-  EXPECT_THAT(LoadMessage("reward.format.pattern: a"), HasSubstr("set reward.format.weight"));
+              Mentions({"reward.length.hard_limit", "reward.length.soft_limit", "100"}));
+  EXPECT_THAT(LoadMessage("reward.math: {weight: 1, sources: 'a,,b'}"),
+              Mentions({"reward.math.sources", "\"a,,b\"", "empty"}));
+  EXPECT_THAT(LoadMessage("reward.math: {weight: 1, sources: 'a*b'}"),
+              Mentions({"reward.math.sources", "\"a*b\"", "'*'"}));
+  EXPECT_THAT(LoadMessage("reward.math.sources: a"), Mentions({"reward.math.sources", "reward.math.weight"}));
+  EXPECT_THAT(LoadMessage("reward.format.pattern: a"), Mentions({"reward.format.pattern", "reward.format.weight"}));
 }
 
 TEST(RewardConfig, TakesOptionsOfARuleThatIsOffBesideOthers) {
@@ -71,11 +75,14 @@ TEST(RewardConfig, TakesOptionsOfARuleThatIsOffBesideOthers) {
 }
 
 TEST(MakeReward, RefusesTheSameWithoutASpec) {
-  const auto message = [](const RewardConfig& config) { return std::string(MakeReward(config).status().message()); };
-  EXPECT_THAT(message({.regex = {.weight = 1, .pattern = "("}}), HasSubstr("reward.regex: the pattern"));
-  EXPECT_THAT(message({.regex = {.weight = 1}}), HasSubstr("needs a pattern"));
-  EXPECT_THAT(message({.length = {.weight = 1}}), HasSubstr("reward.length: the hard limit"));
-  EXPECT_THAT(message({.exact = {.weight = std::nan("")}}), HasSubstr("must be finite"));
+  const auto status = [](const RewardConfig& config) { return MakeReward(config).status(); };
+  const auto refused = [](std::vector<std::string> names) {
+    return Fails(absl::StatusCode::kInvalidArgument, std::move(names));
+  };
+  EXPECT_THAT(status({.regex = {.weight = 1, .pattern = "("}}), refused({"reward.regex: ", "\"(\""}));
+  EXPECT_THAT(status({.regex = {.weight = 1}}), refused({"reward.regex: ", "a pattern"}));
+  EXPECT_THAT(status({.length = {.weight = 1}}), refused({"reward.length: ", "hard limit"}));
+  EXPECT_THAT(status({.exact = {.weight = std::nan("")}}), refused({"reward.exact.weight", "nan", "finite"}));
 }
 
 TEST(MakeReward, ExactComparesTexts) {
@@ -115,9 +122,9 @@ TEST(MakeReward, MathComparesTheLastBox) {
 
 TEST(MakeReward, RegexMayContainTheTruth) {
   const auto reward = Loaded("reward.regex: {weight: 1, pattern: 'answer is {truth}\\b'}");
-  EXPECT_EQ(Total(*reward, Given("the answer is 1.5", "1.5")), 1);
-  EXPECT_EQ(Total(*reward, Given("the answer is 1x5", "1.5")), 0) << "the truth is not a pattern";
-  EXPECT_EQ(Total(*reward, Given("the answer is 1.53", "1.5")), 0);
+  EXPECT_EQ(Total(*reward, Given("So, answer is 1.5", "1.5")), 1);
+  EXPECT_EQ(Total(*reward, Given("So, answer is 1x5", "1.5")), 0) << "the truth is not a pattern";
+  EXPECT_EQ(Total(*reward, Given("So, answer is 1.53", "1.5")), 0);
 }
 
 TEST(MakeReward, FormatIsOfTheWholeResponse) {
@@ -164,10 +171,8 @@ TEST(MakeReward, NamesASourceThatNoRuleIsFor) {
   const auto reward = Loaded("reward.math: {weight: 1, sources: hard}");
   const Answer answers[] = {Given("4", "4", "hard"), Given("4", "4", "easy")};
   const absl::Status status = CheckedScore(*reward, answers).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(
-      std::string(status.message()),
-      HasSubstr("no rule scores the data source \"easy\" of sample 1, prompt \"What?\": add it to reward.RULE"));
+  EXPECT_THAT(status,
+              Fails(absl::StatusCode::kInvalidArgument, {"\"easy\"", "sample 1", "\"What?\"", "reward.RULE.sources"}));
 }
 
 TEST(MakeReward, CountsWhatCouldNotBeDecidedAsZero) {
@@ -211,8 +216,8 @@ TEST(MakeReward, WithoutRulesTheSourceChoosesOne) {
 TEST(MakeReward, WithoutRulesASourceThatNeedsAnotherKindOfRuleIsAnError) {
   const Answer code = Given("print(1)", "[]", "codecontests");
   const absl::Status status = CheckedScore(*Loaded(""), std::span(&code, 1)).status();
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("no rule scores the data source \"codecontests\" of sample 0, prompt \"What?\""));
+  EXPECT_THAT(status,
+              Fails(absl::StatusCode::kInvalidArgument, {"\"codecontests\"", "sample 0", "\"What?\"", "reward.regex"}));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::reward {
 namespace {
 
@@ -41,18 +43,18 @@ TEST(CheckedScore, PassesFiniteScoresOn) {
 
 TEST(CheckedScore, NamesTheSampleWhoseScoreIsNotFinite) {
   FixedReward nan(std::vector<float>{0.0F, std::numeric_limits<float>::quiet_NaN(), 0.0F});
-  EXPECT_EQ(
-      CheckedScore(nan, kAnswers).status(),
-      absl::InternalError("the reward gave nan for sample 1, prompt \"00+00=\"; a reward must be a finite number"));
+  EXPECT_THAT(CheckedScore(nan, kAnswers).status(),
+              Fails(absl::StatusCode::kInternal, {"nan", "sample 1", "\"00+00=\""}));
   FixedReward infinite(std::vector<float>{0.0F, 0.0F, -std::numeric_limits<float>::infinity()});
-  EXPECT_THAT(CheckedScore(infinite, kAnswers).status().message(), testing::HasSubstr("-inf for sample 2"));
+  EXPECT_THAT(CheckedScore(infinite, kAnswers).status(), Fails(absl::StatusCode::kInternal, {"-inf", "sample 2"}));
 }
 
 TEST(CheckedScore, RefusesAWrongCount) {
   FixedReward reward(std::vector<float>{0.0F, 1.0F});
-  EXPECT_EQ(CheckedScore(reward, kAnswers).status(), absl::InternalError("the reward gave 2 scores for 3 answers"));
+  EXPECT_THAT(CheckedScore(reward, kAnswers).status(), Fails(absl::StatusCode::kInternal, {"2 scores", "3 answers"}));
   FixedReward part(Scores{.totals = {0, 0, 0}, .parts = {{.rule = "math", .scores = {0}}}});
-  EXPECT_EQ(CheckedScore(part, kAnswers).status(), absl::InternalError("the rule math gave 1 scores for 3 answers"));
+  EXPECT_THAT(CheckedScore(part, kAnswers).status(),
+              Fails(absl::StatusCode::kInternal, {"rule math", "1 scores", "3 answers"}));
 }
 
 TEST(CheckedScore, PassesTheRewardsOwnErrorOn) {

@@ -15,7 +15,6 @@ namespace tdock::reward {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Scores each answer by a function of the test's.
 class FunctionSource final : public ScoreSource {
@@ -90,9 +89,9 @@ TEST(CombinedReward, AnErrorOfASampleNamesSourceAndSampleAndCanStandAsAScore) {
     return SourceScore{.score = 1};
   };
   const auto stops = MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, function)), {});
-  EXPECT_THAT(stops->Score(kAnswers).status(),
-              Fails(absl::StatusCode::kUnknown,
-                    {"the reward judge has no score for sample 1, prompt \"b\"", "reward.on_error", "try 1: no unit"}));
+  EXPECT_THAT(
+      stops->Score(kAnswers).status(),
+      Fails(absl::StatusCode::kUnknown, {"reward judge", "sample 1", "\"b\"", "reward.on_error", "try 1: no unit"}));
   const auto scores =
       MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, function)), {.on_error = OnError::kScore, .score = -1});
   EXPECT_THAT(scores->Score(kAnswers)->totals, ElementsAre(2.0F, -2.0F));
@@ -123,8 +122,7 @@ TEST(CombinedReward, ASampleWithoutAScoreCanBeLeftOut) {
   EXPECT_EQ(scores.totals[0], 3.0F);
   EXPECT_TRUE(std::isnan(scores.totals[1]));
   EXPECT_THAT(scores.messages, ElementsAre("judge: fine; form: fine", "judge: no unit; form: fine"));
-  EXPECT_THAT(told,
-              ElementsAre("the reward judge has no score for sample 1, prompt \"b\": no unit; its prompt is left out"));
+  EXPECT_THAT(told, ElementsAre(Mentions({"reward judge", "sample 1", "\"b\"", "no unit"})));
 
   // Not more than anybody reads.
   told.clear();
@@ -133,7 +131,7 @@ TEST(CombinedReward, ASampleWithoutAScoreCanBeLeftOut) {
   const auto reward = MakeCombinedReward(nullptr, Sources(Source("judge", 2.0, all_fail)), drop);
   EXPECT_TRUE(std::isnan(reward->Score(many)->totals[24]));
   ASSERT_EQ(told.size(), 11u);
-  EXPECT_EQ(told.back(), "reward: 15 more samples of these have no score");
+  EXPECT_THAT(told.back(), Mentions({"reward: ", "15 more"}));
 }
 
 TEST(CombinedReward, AnExceptionStopsTheOtherSources) {

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::reward {
 namespace {
 
@@ -31,7 +33,7 @@ TEST(LogLines, LeavesOutWhatIsTooMuchAndSaysSo) {
   EXPECT_THAT(lines, SizeIs(20));
   log.Add(std::string(10000, 'y') + "\n", absl::UnixEpoch() + absl::Seconds(10));
   ASSERT_THAT(lines, SizeIs(22));
-  EXPECT_EQ(lines[20], "reward judge: (10 more lines left out)");
+  EXPECT_THAT(lines[20], Mentions({"reward judge: ", "10 more"}));
   EXPECT_LT(lines[21].size(), 530U);
 }
 

@@ -17,7 +17,7 @@ TEST(SplitWords, SplitsAsAShellDoes) {
 }
 
 TEST(SplitWords, SaysWhatIsWrong) {
-  EXPECT_THAT(SplitWords("a 'b").status(), Fails(absl::StatusCode::kInvalidArgument, {"a ' without its end"}));
+  EXPECT_THAT(SplitWords("a 'b").status(), Fails(absl::StatusCode::kInvalidArgument, {"has a '"}));
   EXPECT_THAT(SplitWords("a b\\").status(), Fails(absl::StatusCode::kInvalidArgument, {"lone"}));
   EXPECT_THAT(SplitWords(" ").status(), Fails(absl::StatusCode::kInvalidArgument, {"no program"}));
   EXPECT_THAT(SplitWords("'' b").status(), Fails(absl::StatusCode::kInvalidArgument, {"no program"}));
