@@ -209,9 +209,9 @@ TEST_F(AnswerEngineTest, AnErrorOrAStopLeavesNothingOpen) {
     check_stop_ = [] { return absl::OkStatus(); };
 
     auto unreachable = Elsewhere();
-    unreachable->serve = absl::UnavailableError("no server answers");
+    unreachable->serve = absl::UnavailableError("nobody answers");
     EXPECT_THAT(RunStage(std::move(unreachable), {.weights = weights}).status(),
-                Fails(absl::StatusCode::kUnavailable, {"stage 'rollout'", "no server answers"}));
+                Fails(absl::StatusCode::kUnavailable, {"stage 'rollout'", "nobody answers"}));
   }
 }
 

@@ -190,7 +190,7 @@ TEST_F(BaselineStageTest, AScoreForEachAnswerIsNeededAndOneThatThrowsNamesTheSta
     return runner_.Run(*stage, kGroups, context_).status();
   };
   EXPECT_THAT(run([](const auto&, StageContext&) { return std::vector<float>(2, 1.0F); }),
-              Fails(absl::StatusCode::kInternal, {"stage 'baseline'", "2 rewards for the 3 answers"}));
+              Fails(absl::StatusCode::kInternal, {"stage 'baseline'", "2 rewards", "3 answers"}));
   EXPECT_THAT(run([](const auto&, StageContext&) -> absl::StatusOr<std::vector<float>> {
                 throw std::runtime_error("the judge fell asleep");
               }),

@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "model/decoder/testing/models.h"
 #include "runtime/collective/gloo/testing/rank_threads.h"
 #include "tdock/local_dock.h"
@@ -102,7 +104,7 @@ Trained Train(
   options.lr = 1e-2;
   options.mini_batch_size = training.mini_batch_size;
   options.saves_weights = true;
-  options.ranks = {.group = group, .zero = training.zero, .timeout = absl::Seconds(20)};
+  options.ranks = {.group = group, .zero = training.zero, .timeout = kPatience};
   change(options);
   const auto stage = MakeUpdateStage(policy, MakeSupervisedObjective("train/", 1.0), options);
   Trained trained;
@@ -347,11 +349,9 @@ TEST_P(DataParallelTest, TheErrorOfAnOperationIsThatOfTheRank) {
       if (failing < 0) {
         EXPECT_EQ(status, absl::OkStatus());
       } else if (real.rank() == 1) {
-        EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-        EXPECT_TRUE(absl::StrContains(status.message(), "the cable is out")) << status;
+        EXPECT_THAT(status, Fails(absl::StatusCode::kDataLoss, {"the cable is out"}));
       } else {
-        EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-        EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 of 2 left")) << status;
+        EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, {"rank 1 of 2", "left"}));
       }
     });
     return operations;
@@ -385,7 +385,7 @@ TEST(DataParallel, ARankWithoutAPassHasFewLayersAtATimeAndReleasesThem) {
         if (real.rank() == 1) most = std::max(most, whole());
         return absl::OkStatus();
       });
-      DataParallel training(decoder, {.group = &group, .zero = Zero::kWeights, .timeout = absl::Seconds(20)});
+      DataParallel training(decoder, {.group = &group, .zero = Zero::kWeights, .timeout = kPatience});
       EXPECT_EQ(whole(), config.num_layers);
       training.ReleaseWeights();
       EXPECT_EQ(whole(), 0);
@@ -411,7 +411,7 @@ TEST_P(DataParallelTest, AnInterruptionOfRank0IsOneOfAll) {
     Workers workers(1);
     UpdateOptions options{
         .forward = {.workers = workers, .micro_batch_size = 1}, .optimizer = {}, .schedule = {}, .mini_batch_size = 3};
-    options.ranks = {.group = &group, .zero = GetParam(), .timeout = absl::Seconds(20)};
+    options.ranks = {.group = &group, .zero = GetParam(), .timeout = kPatience};
     const auto stage = MakeUpdateStage(policy, MakeSupervisedObjective("train/", 1.0), options);
     const std::unique_ptr<Dock> dock = MakeLocalDock();
     EXPECT_TRUE(

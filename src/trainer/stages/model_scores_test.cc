@@ -12,14 +12,13 @@
 #include <vector>
 
 #include "core/base/env.h"
+#include "core/base/testing/fails.h"
 #include "data/encode.h"
 #include "data/testing/char_vocabulary.h"
 #include "text/testing/small_tokenizers.h"
 
 namespace tdock::trainer {
 namespace {
-
-using testing::HasSubstr;
 
 // Llama 2's kind, which begins texts with a token.
 std::unique_ptr<text::Tokenizer> BeginningTokenizer() {
@@ -104,17 +103,20 @@ TEST_F(ModelScoresTest, WhatCannotBeReadIsAnErrorThatSaysWhy) {
   const model::Decoder decoder = Scorer(tokenizer->vocab_size());
   const auto refused = [&](const AnswerToScore& answer, const text::ChatTemplate* chat_template) {
     const ModelScores scores(decoder, forward_, AnswerScore::kLastToken, OwnTexts{tokenizer.get(), chat_template});
-    return std::string(scores.Score({&answer, 1}).status().message());
+    return scores.Score({&answer, 1}).status();
+  };
+  const auto says = [](std::vector<std::string> names) {
+    return Fails(absl::StatusCode::kInvalidArgument, std::move(names));
   };
   const char* const turns = R"([{"role": "user", "content": "q"}])";
-  EXPECT_THAT(refused({.messages = turns, .response_text = "a"}, nullptr), HasSubstr("no chat template"));
-  EXPECT_THAT(refused({.messages = "{}", .response_text = "a"}, &*chatml_), HasSubstr("no JSON list"));
+  EXPECT_THAT(refused({.messages = turns, .response_text = "a"}, nullptr), says({"answer 0", "chat_template.jinja"}));
+  EXPECT_THAT(refused({.messages = "{}", .response_text = "a"}, &*chatml_), says({"answer 0", "JSON list"}));
   EXPECT_THAT(refused({.messages = R"([{"role": "king", "content": "q"}])", .response_text = "a"}, &*chatml_),
-              HasSubstr("the role \"king\""));
+              says({"answer 0", "\"king\""}));
   EXPECT_THAT(refused({.messages = R"([{"role": "user", "content": null}])", .response_text = "a"}, &*chatml_),
-              HasSubstr("no object with a role and a content"));
+              says({"answer 0", "a role", "a content"}));
   const std::string longer(200, 'a');
-  EXPECT_THAT(refused({.prompt_text = "q", .response_text = longer}, nullptr), HasSubstr("has 96 positions"));
+  EXPECT_THAT(refused({.prompt_text = "q", .response_text = longer}, nullptr), says({"answer 0", "96 positions"}));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 #include "absl/time/clock.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "tdock/local_dock.h"
 
 namespace tdock::trainer {
@@ -36,17 +38,21 @@ class FunctionStage final : public Stage {
 
 class StageRunnerTest : public testing::Test {
  protected:
-  StageRunnerTest() : dock_(MakeLocalDock()), runner_(*dock_, "train") {
-    EXPECT_TRUE(dock_->CreatePartition({.name = "train", .growing = true}).ok());
+  static std::unique_ptr<Dock> FourRows() {
+    std::unique_ptr<Dock> dock = MakeLocalDock();
+    EXPECT_TRUE(dock->CreatePartition({.name = "train", .growing = true}).ok());
     Batch batch;
     EXPECT_TRUE(batch.Add("x", Column::FromValues<float>({1, 2, 3, 4})).ok());
-    EXPECT_TRUE(dock_->Put({.partition = "train", .batch = batch}).ok());
+    EXPECT_TRUE(dock->Put({.partition = "train", .batch = batch}).ok());
+    return dock;
   }
+  StageRunnerTest() : dock_(FourRows()), runner_(*dock_, "train") {}
 
-  absl::Status Run(Stage& stage, int64_t units) {
-    if (absl::Status status = runner_.Add(stage); !status.ok()) return status;
+  absl::Status Run(Stage& stage, int64_t units) { return Run(runner_, stage, units); }
+  absl::Status Run(StageRunner& runner, Stage& stage, int64_t units) {
+    if (absl::Status status = runner.Add(stage); !status.ok()) return status;
     StageContext context{3, metrics_};
-    return runner_.Run(stage, units, context).status();
+    return runner.Run(stage, units, context).status();
   }
 
   std::unique_ptr<Dock> dock_;
@@ -69,43 +75,45 @@ TEST_F(StageRunnerTest, PutsWhatTheStageWritesWithItsVersion) {
 }
 
 TEST_F(StageRunnerTest, AStageMayTakeLongerThanItsLease) {
-  static constexpr absl::Duration kLease = absl::Milliseconds(300);
-  FunctionStage slow(
-      "slow",
-      [](const Rows& rows) {
-        const absl::Time end = absl::Now() + 2 * kLease;
-        while (absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
-        return std::vector<float>(rows.size());
-      },
-      kLease);
-  EXPECT_EQ(Run(slow, 4), absl::OkStatus());
+  // A loaded machine may renew a short lease too late: the leases become longer until one is kept.
+  absl::Status status;
+  for (absl::Duration lease = absl::Milliseconds(300); lease < kPatience; lease *= 4) {
+    const std::unique_ptr<Dock> dock = FourRows();
+    StageRunner runner(*dock, "train");
+    FunctionStage slow(
+        "slow",
+        [lease](const Rows& rows) {
+          absl::SleepFor(2 * lease);
+          return std::vector<float>(rows.size());
+        },
+        lease);
+    status = Run(runner, slow, 4);
+    if (status.ok()) break;
+  }
+  EXPECT_EQ(status, absl::OkStatus());
 }
 
 TEST_F(StageRunnerTest, AnExceptionNamesTheStageAndItsRowsAndGivesThemBack) {
   FunctionStage broken("broken", [](const Rows&) -> std::vector<float> { throw std::runtime_error("no such planet"); });
   const absl::Status status = Run(broken, 4);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(status.message(), "stage 'broken', 4 rows between 0 and 3: no such planet");
+  EXPECT_THAT(status, Fails(absl::StatusCode::kInternal, {"stage 'broken'", "4 rows", "0 and 3", "no such planet"}));
   EXPECT_EQ(dock_->GetConsumerStatus("train", "broken")->ready, 4);
 }
 
 TEST_F(StageRunnerTest, ANumberThatIsNotFiniteNamesItsColumnAndRow) {
   FunctionStage poisoned("poisoned", [](const Rows&) { return std::vector<float>{1, 2, std::nanf(""), 4}; });
-  const absl::Status status = Run(poisoned, 4);
-  EXPECT_EQ(status.message(),
-            "stage 'poisoned', 4 rows between 0 and 3: wrote nan into column 'y' of row 2, at position 0");
+  EXPECT_THAT(Run(poisoned, 4),
+              Fails(absl::StatusCode::kInternal, {"stage 'poisoned'", "nan", "column 'y'", "row 2", "position 0"}));
 }
 
 TEST_F(StageRunnerTest, TooFewRowsOutNamesBothCounts) {
   FunctionStage lazy("lazy", [](const Rows&) { return std::vector<float>{1}; });
-  EXPECT_EQ(Run(lazy, 4).message(), "stage 'lazy', 4 rows between 0 and 3: gave 1 rows for the 4 that it took");
+  EXPECT_THAT(Run(lazy, 4), Fails(absl::StatusCode::kInternal, {"stage 'lazy'", "0 and 3", "1 rows", "the 4"}));
 }
 
 TEST_F(StageRunnerTest, RowsThatCannotComeAreAnErrorAtOnce) {
   FunctionStage hungry("hungry", [](const Rows&) { return std::vector<float>(5); });
-  const absl::Status status = Run(hungry, 5);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("stage 'hungry'"), absl::string_view::npos) << status;
+  EXPECT_THAT(Run(hungry, 5), Fails(absl::StatusCode::kFailedPrecondition, {"stage 'hungry'"}));
 }
 
 // ---- Stages that drop and requeue.
@@ -179,13 +187,12 @@ TEST_F(SortingStageTest, RequeuedGroupsAreGivenToTheStageOnceMore) {
 
 TEST_F(SortingStageTest, AStageThatAlwaysRequeuesIsNamed) {
   const absl::Status status = Run([](const Rows&, StageOutput& output) { output.requeued = {7, 9}; }).status();
-  EXPECT_EQ(status.message(), "stage 'sorts' gave back 2 of its units 5 times in a row; it may do so 4 times");
+  EXPECT_THAT(status, Fails(absl::StatusCode::kInternal, {"stage 'sorts'", "gave back 2 ", "5 times", "4 times"}));
 }
 
 TEST_F(SortingStageTest, AGroupThatItWasNotGivenIsNamed) {
   const absl::Status status = Run([](const Rows&, StageOutput& output) { output.dropped = {3}; }).status();
-  EXPECT_EQ(status.message(),
-            "stage 'sorts', 6 rows between 0 and 5: drops or requeues group 3, which it was not given");
+  EXPECT_THAT(status, Fails(absl::StatusCode::kInternal, {"stage 'sorts'", "6 rows", "0 and 5", "group 3"}));
 }
 
 }  // namespace
