@@ -95,7 +95,7 @@ TEST_F(ServerEngineTest, AbortingClosesTheConnection) {
   ASSERT_NE(engine, nullptr);
   server.Hold();
   const auto id = engine->Add(Ask(7));
-  ASSERT_TRUE(id.ok() && Await([&] { return server.asked() == 1; }));
+  ASSERT_TRUE(id.ok() && Eventually([&] { return server.asked() == 1; }));
   EXPECT_EQ(engine->open(), 2);
   ASSERT_TRUE(engine->Abort(*id).ok());
   EXPECT_EQ(engine->open(), 0);
@@ -105,7 +105,7 @@ TEST_F(ServerEngineTest, AbortingClosesTheConnection) {
   EXPECT_EQ(ended->front().completion.finish_reason, engine::FinishReason::kAborted);
   EXPECT_THAT(engine->Abort(*id), Fails(absl::StatusCode::kNotFound));
   EXPECT_FALSE(engine->HasWork());
-  EXPECT_TRUE(Await([&] { return server.gone() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server.gone() == 1; }));
 }
 
 TEST_F(ServerEngineTest, AnswersEndAtTheirDeadline) {
@@ -126,9 +126,9 @@ TEST_F(ServerEngineTest, WeightsMayChangeWhileAnswersAreInProgress) {
   EXPECT_EQ(server.last_update()["flush_cache"], true);
   server.Hold();
   ASSERT_TRUE(engine->Add(Ask(7)).ok());
-  ASSERT_TRUE(Await([&] { return server.asked() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return server.asked() == 1; }));
   EXPECT_THAT(engine->Serve(Policy(), 8, false, kNoStop),
-              Fails(absl::StatusCode::kFailedPrecondition, {"2 answers are in progress"}));
+              Fails(absl::StatusCode::kFailedPrecondition, {"2 answers", "version 8", "in_flight"}));
   ASSERT_TRUE(engine->Serve(Policy(), 8, /*in_flight=*/true, kNoStop).ok());
   EXPECT_EQ(server.last_update()["flush_cache"], false);
   server.Release();
@@ -202,7 +202,7 @@ TEST_F(ServerEngineTest, RefusesByNameWhatServersCannotDo) {
               }),
               Fails(unknown, {"presence_penalty"}));
   const auto wrong = absl::StatusCode::kInvalidArgument;
-  EXPECT_THAT(refused([](auto& request) { request.prompt.tokens = {}; }), Fails(wrong, {"the prompt is empty"}));
+  EXPECT_THAT(refused([](auto& request) { request.prompt.tokens = {}; }), Fails(wrong, {"prompt", "empty"}));
   EXPECT_THAT(refused([](auto& request) { request.sampling.top_p = 2; }), Fails(wrong, {"top_p"}));
   EXPECT_EQ(server.asked(), 0);
   EXPECT_FALSE(engine->HasWork());
@@ -211,30 +211,25 @@ TEST_F(ServerEngineTest, RefusesByNameWhatServersCannotDo) {
 TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
   const auto wrong = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(MakeServerEngine(Options({"http://a b"})).status(), Fails(wrong, {"rollout.servers"}));
-  EXPECT_THAT(MakeServerEngine(Options({})).status(), Fails(wrong, {"there are no servers"}));
+  EXPECT_THAT(MakeServerEngine(Options({})).status(), Fails(wrong, {"no servers"}));
   auto missing = Options({});
   missing.urls_file = "/nowhere/servers";
   EXPECT_THAT(MakeServerEngine(missing).status(), Fails(absl::StatusCode::kNotFound, {"rollout.servers_file"}));
   auto key = Options({"http://a"});
   key.key_env = "TDOCK_NO_SUCH_VARIABLE";
-  EXPECT_THAT(MakeServerEngine(key).status(), Fails(wrong, {"rollout.server_key_env", "is not set"}));
+  EXPECT_THAT(MakeServerEngine(key).status(), Fails(wrong, {"rollout.server_key_env", "TDOCK_NO_SUCH_VARIABLE"}));
 
   FakeServer fits(other_), foreign(other_, {.is_tdock = false}), lacks(other_);
   lacks.Change([](json& reply) { reply["choices"][0].erase("token_ids"); });
   EXPECT_TRUE(CheckServers(Options({fits.url()}), 48, kNoStop).ok());
-  EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop).status(),
-              Fails(wrong, {"context has 48 tokens", "up to 49"}));
+  EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop).status(), Fails(wrong, {fits.url(), "48 tokens", "49"}));
   const absl::Status all = CheckServers(Options({fits.url(), foreign.url(), lacks.url()}), 48, kNoStop).status();
   EXPECT_THAT(all, Fails(wrong, {foreign.url(), "rollout.server_weights", lacks.url(), "no \"token_ids\""}));
   EXPECT_THAT(std::string(all.message()), testing::Not(HasSubstr(fits.url() + ":")));
 
   // One that is away is no reason to wait.
-  int port = 0;
-  {
-    const FakeServer gone(other_);
-    port = gone.port();
-  }
-  const std::string away = absl::StrCat("http://127.0.0.1:", port);
+  const SilentPort closed(/*listens=*/false);
+  const std::string& away = closed.url();
   const auto some = CheckServers(Options({fits.url(), away}), 48, kNoStop);
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_THAT(*some, testing::ElementsAre(HasSubstr(away)));

@@ -196,7 +196,7 @@ http::Response FakeServer::Update(const http::Request& request) {
     ServeFolder(last_update_.at("model_path"));
     return {.body = Json{{"success", true}}.dump()};
   }
-  if (!upload_ || fields["upload"] != "ab12") return Problem(404, "no such upload");
+  if (!upload_ || fields["upload"] != "ab12") return Problem(404, "another upload");
   if (fields.contains("checksum")) return End(fields["checksum"]);
   const size_t offset = std::stoull(fields["offset"]);
   if (offset > upload_->bytes.size()) return Problem(409, "a gap");

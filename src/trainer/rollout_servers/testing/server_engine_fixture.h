@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 #include <map>
@@ -12,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/base/testing/patience.h"
 #include "engine/engine.h"
 #include "model/decoder/testing/models.h"
 #include "trainer/rollout_servers/server_engine.h"
@@ -23,12 +28,29 @@ namespace tdock::trainer {
 
 inline const std::function<absl::Status()> kNoStop = {};
 
-// Until something is so; false after ten seconds.
-inline bool Await(const std::function<bool()>& is_so) {
-  const absl::Time until = absl::Now() + absl::Seconds(10);
-  while (!is_so() && absl::Now() < until) absl::SleepFor(absl::Milliseconds(2));
-  return is_so();
-}
+// A socket of its own on the loopback interface. Only if it listens are connections made, which nobody accepts.
+class SilentPort {
+ public:
+  explicit SilentPort(bool listens) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_TRUE(!listens || ::listen(socket_, 64) == 0);
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    url_ = absl::StrCat("http://127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~SilentPort() { ::close(socket_); }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+
+  const std::string& url() const { return url_; }
+
+ private:
+  const int socket_;
+  std::string url_;
+};
 
 // By request and sample.
 using Answers = std::map<std::pair<engine::RequestId, int64_t>, engine::Answer>;
@@ -43,8 +65,8 @@ class ServerEngineTest : public testing::Test {
 
   ServerEngineOptions Options(std::vector<std::string> urls) const {
     return {.urls = std::move(urls),
-            .timeout = absl::Seconds(10),
-            .answer_timeout = absl::Seconds(20),
+            .timeout = kNever,
+            .answer_timeout = kNever,
             .tries = 3,
             .end_tokens = {2, 3},
             .vocab_size = 29};
@@ -91,7 +113,7 @@ class ServerEngineTest : public testing::Test {
   }
 
   static void Finish(AnswerEngine& engine, Answers& answers) {
-    const absl::Time until = absl::Now() + absl::Seconds(20);
+    const absl::Time until = absl::Now() + kPatience;
     while (engine.HasWork() && absl::Now() < until) ASSERT_NO_FATAL_FAILURE(StepInto(engine, answers));
     EXPECT_FALSE(engine.HasWork());
   }
@@ -117,7 +139,7 @@ class ServerEngineTest : public testing::Test {
       ASSERT_TRUE(found->second.status.ok()) << found->second.status;
       const engine::Completion &has = found->second.completion, &wants = answer.completion;
       EXPECT_EQ(has.tokens, wants.tokens);
-      EXPECT_EQ(has.log_probs, wants.log_probs) << "to the last bit";
+      EXPECT_EQ(has.log_probs, wants.log_probs) << "every bit";
       EXPECT_EQ(has.finished, wants.finished);
       EXPECT_EQ(has.finish_reason, wants.finish_reason);
       EXPECT_EQ(has.weights, wants.weights);

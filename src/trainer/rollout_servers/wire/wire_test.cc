@@ -12,7 +12,6 @@ namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr auto kNonsense = absl::StatusCode::kInvalidArgument;
 constexpr int64_t kVocabSize = 30;
@@ -54,8 +53,8 @@ TEST(ReadReply, ReadsAnswersByTheirIndex) {
 }
 
 TEST(ReadReply, RefusesAnswersThatDoNotFitTheRequest) {
-  EXPECT_THAT(ReadReply("[1]", Asked(), kVocabSize).status(), Fails(kNonsense, {"no JSON object"}));
-  EXPECT_THAT(Read({{"choices", 1}}), Fails(kNonsense, {"has 0 choices, and 2 were asked for"}));
+  EXPECT_THAT(ReadReply("[1]", Asked(), kVocabSize).status(), Fails(kNonsense, {"JSON object"}));
+  EXPECT_THAT(Read({{"choices", 1}}), Fails(kNonsense, {"0 choices", "and 2"}));
   EXPECT_THAT(Read({{"choices", {1, 2}}}), Fails(kNonsense, {"indices 0 to 1"}));
   json twice = Reply();
   twice["choices"][0]["index"] = 0;
@@ -63,41 +62,43 @@ TEST(ReadReply, RefusesAnswersThatDoNotFitTheRequest) {
   for (const json& index : {json(2), json(-1), json(nullptr), json(1e30)}) {
     EXPECT_THAT(ReadWith("index", index), Fails(kNonsense, {"indices 0 to 1"}));
   }
-  EXPECT_THAT(ReadWith("token_ids", {7, 30}), Fails(kNonsense, {"choice 1 has 30 among its token_ids", "0 to 29"}));
+  EXPECT_THAT(ReadWith("token_ids", {7, 30}), Fails(kNonsense, {"choice 1", "has 30", "token_ids", "0 to 29"}));
   for (const json& token : {json(-1), json(1.5), json("7"), json(nullptr), json(uint64_t{1} << 63)}) {
-    EXPECT_THAT(ReadWith("token_ids", {token, 2}), Fails(kNonsense, {"among its token_ids"}));
+    EXPECT_THAT(ReadWith("token_ids", {token, 2}), Fails(kNonsense, {"choice 1", "token_ids", "0 to 29"}));
   }
-  EXPECT_THAT(ReadWith("token_ids", json::array()), Fails(kNonsense, {"has no tokens"}));
-  EXPECT_THAT(ReadWith("token_ids", {7, 7, 7, 2}), Fails(kNonsense, {"has 4 tokens, and at most 3"}));
+  EXPECT_THAT(ReadWith("token_ids", json::array()), Fails(kNonsense, {"choice 1", "no tokens"}));
+  EXPECT_THAT(ReadWith("token_ids", {7, 7, 7, 2}), Fails(kNonsense, {"choice 1", "4 tokens", "at most 3"}));
 }
 
 TEST(ReadReply, RefusesLogProbabilitiesThatAreNone) {
   const auto read = [](const json& log_probs) { return ReadWith("logprobs", {{"token_logprobs", log_probs}}); };
   EXPECT_TRUE(read({-1, 0.0005}).ok()) << "a rounding error";
-  EXPECT_THAT(read({-1}), Fails(kNonsense, {"has 2 tokens and 1 log-probabilities"}));
-  EXPECT_THAT(read({-1, 0.1}), Fails(kNonsense, {"0.1 among its log-probabilities"}));
-  EXPECT_THAT(read({-1, -1e300}), Fails(kNonsense, {"among its log-probabilities"}));
-  EXPECT_THAT(read({-1, nullptr}), Fails(kNonsense, {"null among its log-probabilities"}));
+  EXPECT_THAT(read({-1}), Fails(kNonsense, {"choice 1", "2 tokens", "1 log-probabilities"}));
+  EXPECT_THAT(read({-1, 0.1}), Fails(kNonsense, {"choice 1", "0.1", "log-probabilities"}));
+  EXPECT_THAT(read({-1, -1e300}), Fails(kNonsense, {"choice 1", "-1e", "log-probabilities"}));
+  EXPECT_THAT(read({-1, nullptr}), Fails(kNonsense, {"choice 1", "null", "log-probabilities"}));
 }
 
 TEST(ReadReply, SaysWhatAServerLacks) {
   const auto lacks = absl::StatusCode::kFailedPrecondition;
-  EXPECT_THAT(ReadWith("token_ids", nullptr), Fails(lacks, {"no \"token_ids\"", "vLLM since 0.10.2"}));
-  EXPECT_THAT(ReadWith("logprobs", nullptr), Fails(lacks, {"no \"logprobs.token_logprobs\""}));
-  EXPECT_THAT(ReadWith("finish_reason", "abort"), Fails(absl::StatusCode::kUnavailable, {"ended by the server"}));
-  EXPECT_THAT(ReadWith("finish_reason", nullptr), Fails(absl::StatusCode::kUnavailable, {"missing"}));
+  EXPECT_THAT(ReadWith("token_ids", nullptr), Fails(lacks, {"choice 1", "no \"token_ids\"", "vLLM", "0.10.2"}));
+  EXPECT_THAT(ReadWith("logprobs", nullptr), Fails(lacks, {"choice 1", "no \"logprobs.token_logprobs\""}));
+  EXPECT_THAT(ReadWith("finish_reason", "abort"),
+              Fails(absl::StatusCode::kUnavailable, {"choice 1", "finish_reason", "\"abort\""}));
+  EXPECT_THAT(ReadWith("finish_reason", nullptr),
+              Fails(absl::StatusCode::kUnavailable, {"choice 1", "finish_reason", "missing"}));
 }
 
 TEST(ReadReply, RefusesAnswersThatEndElsewhereThanTheyShould) {
   json reply = Reply();
   reply["choices"][1]["token_ids"] = {7, 2, 9};
-  EXPECT_THAT(Read(reply), Fails(kNonsense, {"choice 0 goes on after token 2, which is 2 and ends an answer"}));
-  EXPECT_THAT(ReadWith("token_ids", {7, 8}), Fails(kNonsense, {"ends with token 8 after 2 of at most 3", "(2)"}));
+  EXPECT_THAT(Read(reply), Fails(kNonsense, {"choice 0", "token 2", "is 2"}));
+  EXPECT_THAT(ReadWith("token_ids", {7, 8}), Fails(kNonsense, {"choice 1", "token 8", "2 of", "at most 3", "(2)"}));
   WireRequest longer = Asked();
   longer.min_tokens = 3;
-  EXPECT_THAT(Read(Reply(), longer), Fails(kNonsense, {"ends after 2 tokens, and at least 3"}));
+  EXPECT_THAT(Read(Reply(), longer), Fails(kNonsense, {"2 tokens", "at least 3"}));
   reply["choices"][1]["token_ids"] = {7, 8, 2};
-  EXPECT_TRUE(Read(reply).ok()) << "the end token, where there is no room for another one";
+  EXPECT_TRUE(Read(reply).ok()) << "the end token in the last place";
 }
 
 TEST(ReadReply, RefusesVersionsThatDoNotAddUp) {
@@ -119,10 +120,10 @@ TEST(ReadCard, FindsTheModel) {
   EXPECT_EQ(b->instance, "0f");
   EXPECT_EQ(b->weight_version, 7);
   const auto missing = absl::StatusCode::kNotFound;
-  EXPECT_THAT(ReadCard(body, "c").status(), Fails(missing, {"no model \"c\"", "it has: a, b"}));
+  EXPECT_THAT(ReadCard(body, "c").status(), Fails(missing, {"no model \"c\"", "rollout.server_model", "a, b"}));
   EXPECT_THAT(ReadCard(body, "").status(), Fails(missing, {"several models", "rollout.server_model", "a, b"}));
   EXPECT_EQ(ReadCard(R"({"data": [{"id": "a"}]})", "")->model, "a");
-  EXPECT_THAT(ReadCard("{}", "").status(), Fails(kNonsense, {"lists no models"}));
+  EXPECT_THAT(ReadCard("{}", "").status(), Fails(kNonsense, {"no models"}));
 }
 
 TEST(BodyOf, SaysEverythingThatAServerHasDefaultsFor) {
