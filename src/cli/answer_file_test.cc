@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::cli {
 namespace {
 
-using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 class AnswerFileTest : public testing::Test {
@@ -20,7 +21,7 @@ class AnswerFileTest : public testing::Test {
   auto Open(const Json& made_with, bool overwrite = false) {
     return AnswerFile::Open(env_, {.path = path_, .overwrite = overwrite, .lines = 3, .samples = 2}, made_with);
   }
-  std::string Refused(const Json& made_with) { return std::string(Open(made_with).status().message()); }
+  absl::Status Refused(const Json& made_with) { return Open(made_with).status(); }
   std::string Contents() { return env_.ReadFile(path_).value(); }
   void Write(const std::string& contents) { ASSERT_TRUE(WriteFileAtomically(env_, path_, contents).ok()); }
 
@@ -52,17 +53,20 @@ TEST_F(AnswerFileTest, RefusesWhatWasMadeOtherwise) {
   ASSERT_TRUE(Open(made_with_).ok());
   Write("{\"line\":1,\"sample\":0}\n");
   EXPECT_THAT(Refused({{"seed", 2}, {"model", "m"}}),
-              HasSubstr("made otherwise: seed was 1 and is 2 now; give --over"));
+              Fails(absl::StatusCode::kFailedPrecondition, {path_, "seed was 1 ", "is 2 ", "--overwrite"}));
   EXPECT_THAT(Refused({{"seed", 1}, {"top_k", 3}}),
-              HasSubstr("top_k was nothing and is 3 now; model was \\\"m\\\" and is nothing now"));
+              Fails(absl::StatusCode::kFailedPrecondition,
+                    {path_, "top_k was nothing ", "is 3 ", "model was \\\"m\\\"", "is nothing"}));
   EXPECT_TRUE(Open(made_with_).ok());
 }
 
 TEST_F(AnswerFileTest, RefusesAFileThatIsNotItsOwn) {
   Write("precious");
-  EXPECT_THAT(Refused(made_with_), HasSubstr("answers.jsonl is there already"));
+  EXPECT_THAT(Refused(made_with_),
+              Fails(absl::StatusCode::kFailedPrecondition, {path_ + " ", path_ + ".state.json", "--overwrite"}));
   ASSERT_TRUE(WriteFileAtomically(env_, path_ + ".state.json", absl::string_view("[1]")).ok());
-  EXPECT_THAT(Refused(made_with_), HasSubstr("state.json is not an object"));
+  EXPECT_THAT(Refused(made_with_),
+              Fails(absl::StatusCode::kDataLoss, {path_ + ".state.json", "an object", "--overwrite"}));
   EXPECT_EQ(Contents(), "precious");
 }
 
@@ -71,10 +75,11 @@ TEST_F(AnswerFileTest, RefusesLinesThatAreNoAnswers) {
   for (const char* line : {"{", "1", "{\"line\":1}", "{\"line\":4,\"sample\":0}", "{\"line\":1,\"sample\":2}",
                            "{\"line\":0,\"sample\":0}"}) {
     Write(std::string("{\"line\":1,\"sample\":0}\n") + line + "\n");
-    EXPECT_THAT(Refused(made_with_), HasSubstr("answers.jsonl:2: it is not an answer to a line of the input")) << line;
+    EXPECT_THAT(Refused(made_with_), Fails(absl::StatusCode::kDataLoss, {path_ + ":2: ", "an answer", "--overwrite"}))
+        << line;
   }
   Write("{\"line\":1,\"sample\":0}\n{\"line\":1,\"sample\":0}\n");
-  EXPECT_THAT(Refused(made_with_), HasSubstr("it is another answer 0 to line 1"));
+  EXPECT_THAT(Refused(made_with_), Fails(absl::StatusCode::kDataLoss, {path_ + ":2: ", "answer 0", "line 1"}));
 }
 
 TEST_F(AnswerFileTest, IsOfOneWriterAtATime) {
@@ -82,8 +87,7 @@ TEST_F(AnswerFileTest, IsOfOneWriterAtATime) {
   ASSERT_TRUE(first.ok()) << first.status();
   for (const bool overwrite : {false, true}) {
     const absl::Status second = Open(made_with_, overwrite).status();
-    EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
-    EXPECT_THAT(std::string(second.message()), HasSubstr("another process writes to " + path_));
+    EXPECT_THAT(second, Fails(absl::StatusCode::kAlreadyExists, {"another process", path_, "--output"}));
   }
   ASSERT_TRUE((*first)->Append("{}").ok());
   EXPECT_EQ(Contents(), "{}\n");
@@ -96,8 +100,7 @@ TEST_F(AnswerFileTest, ReplacesNothingButRegularFiles) {
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   for (const std::string& path : {fifo, folder_, std::string("/dev/null")}) {
     const auto refused = AnswerFile::Open(env_, {.path = path, .overwrite = true, .lines = 1}, made_with_).status();
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
-    EXPECT_THAT(std::string(refused.message()), HasSubstr(path));
+    EXPECT_THAT(refused, Fails(absl::StatusCode::kInvalidArgument, {path}));
     EXPECT_TRUE(env_.Exists(path));
     EXPECT_FALSE(env_.Exists(path + ".lock"));
   }

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "core/base/testing/fails.h"
 #include "text/char_tokenizer.h"
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
@@ -13,7 +17,6 @@ namespace tdock::cli {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // Prompts of the characters "ab :HumanAssistant".
 class PromptFileTest : public testing::Test {
@@ -41,8 +44,8 @@ class PromptFileTest : public testing::Test {
     return Open(contents, encoder).Check(stop_);
   }
 
-  std::string Refused(const std::string& line, const std::string& chat_template = "") {
-    return std::string(Check("{\"prompt\": \"a\"}\n\n" + line, Encoder(chat_template)).status().message());
+  absl::Status Refused(const std::string& line, const std::string& chat_template = "") {
+    return Check("{\"prompt\": \"a\"}\n\n" + line, Encoder(chat_template)).status();
   }
 
   Env& env_ = Env::Real();
@@ -60,31 +63,32 @@ class PromptFileTest : public testing::Test {
 
 TEST_F(PromptFileTest, RefusesLinesThatCannotBeAnsweredWithTheirNumber) {
   const std::string long_prompt = "{\"prompt\": \"" + std::string(64, 'a') + "\"}";
-  const std::pair<std::string, const char*> cases[] = {
-      {"{", "it is not JSON"},
-      {"[1]", "it is not an object in JSON"},
-      {std::string(100, '[') + std::string(100, ']'), "it nests deeper than 64 levels"},
-      {R"({"question": "a"})", "it has no prompt, such as"},
-      {R"({"prompt": 5})", "\"prompt\" is neither text nor a list of turns"},
-      {R"({"prompt": []})", "\"prompt\" is neither text nor a list of turns"},
-      {R"({"messages": "a"})", "\"messages\" is not a list of turns"},
-      {R"({"prompt": ""})", "it is empty; a prompt needs at least one token"},
-      {R"({"prompt": "ac"})", "\"c\" (U+0063)"},
-      {R"({"prompt": "a", "messages": []})", "it has both \"prompt\" and \"messages\""},
-      {R"({"prompt": "a", "ids": 5})", "it has \"ids\", as the line of its answer has; give it another name"},
-      {R"({"prompt": [{"role": "user", "content": "a"}]})", "tokenizer_config.json"},
-      {long_prompt, "it is too long"},
-      {R"({"prompt": "a", "n": [18446744073709551616]})", "it has the number 18446744073709551616, which does not fit"},
-      {R"({"prompt": "a", "n": -9223372036854775809})", "it has the number -9223372036854775809, which does not fit"},
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"{", {"not JSON"}},
+      {"[1]", {"an object"}},
+      {std::string(100, '[') + std::string(100, ']'), {"64 levels"}},
+      {R"({"question": "a"})", {"no prompt", "\"prompt\"", "\"messages\""}},
+      {R"({"prompt": 5})", {"\"prompt\" is ", "text", "turns"}},
+      {R"({"prompt": []})", {"\"prompt\" is ", "text", "turns"}},
+      {R"({"messages": "a"})", {"\"messages\" is ", "turns"}},
+      {R"({"prompt": ""})", {"empty", "one token"}},
+      {R"({"prompt": "ac"})", {"\"c\" (U+0063)"}},
+      {R"({"prompt": "a", "messages": []})", {"both \"prompt\" and \"messages\""}},
+      {R"({"prompt": "a", "ids": 5})", {"\"ids\"", "another name"}},
+      {long_prompt, {"too long"}},
+      {R"({"prompt": "a", "n": [18446744073709551616]})", {"18446744073709551616", "64 bits"}},
+      {R"({"prompt": "a", "n": -9223372036854775809})", {"-9223372036854775809", "64 bits"}},
   };
-  for (const auto& [line, message] : cases) {
-    EXPECT_THAT(Refused(line), HasSubstr(message)) << line;
-    EXPECT_THAT(Refused(line), HasSubstr("prompts.jsonl:3: "));
+  for (const auto& [line, names] : cases) {
+    EXPECT_THAT(Refused(line), Fails(absl::StatusCode::kInvalidArgument, names)) << line;
+    EXPECT_THAT(Refused(line).message(), Mentions({"prompts.jsonl:3: "}));
   }
+  EXPECT_THAT(Refused(R"({"prompt": [{"role": "user", "content": "a"}]})").message(),
+              Mentions({"prompts.jsonl:3: ", "tokenizer_config.json"}));
   EXPECT_THAT(Refused(R"({"messages": [{"role": "robot", "content": "a"}]})", "human_assistant"),
-              HasSubstr("\"messages\": turn 1: the role \"robot\""));
+              Fails(absl::StatusCode::kInvalidArgument, {"prompts.jsonl:3: ", "\"messages\"", "turn 1", "\"robot\""}));
   EXPECT_THAT(Refused(R"({"messages": [{"role": "user", "content": "a"}], "tools": 5})", "human_assistant"),
-              HasSubstr("\"tools\" is not a list"));
+              Fails(absl::StatusCode::kInvalidArgument, {"prompts.jsonl:3: ", "\"tools\"", "a list"}));
 }
 
 TEST_F(PromptFileTest, SkipsBadLinesIfAskedAndCountsThem) {
@@ -96,7 +100,7 @@ TEST_F(PromptFileTest, SkipsBadLinesIfAskedAndCountsThem) {
   EXPECT_EQ(summary->lines, 5);
   EXPECT_EQ(summary->prompts, 2);
   EXPECT_EQ(summary->bad, 2);
-  EXPECT_THAT(std::string(summary->first_bad.message()), HasSubstr("prompts.jsonl:1: it is not JSON"));
+  EXPECT_THAT(summary->first_bad, Fails(absl::StatusCode::kInvalidArgument, {"prompts.jsonl:1: ", "not JSON"}));
   const auto later = [](int64_t line) { return line > 2; };
   const auto last = file.Next(later);
   EXPECT_EQ((*last)->line, 5);
@@ -146,8 +150,8 @@ TEST_F(PromptFileTest, ATemplateThatCannotBeReadOnlyMattersToConversations) {
   ASSERT_TRUE(WriteFileAtomically(env_, path, absl::string_view("{% if %}")).ok());
   const PromptEncoder encoder = Encoder();
   EXPECT_TRUE(Check(R"({"prompt": "a"})", encoder).ok());
-  EXPECT_THAT(std::string(Check(R"({"messages": [{"role": "user", "content": "a"}]})", encoder).status().message()),
-              HasSubstr("chat_template.jinja"));
+  EXPECT_THAT(Check(R"({"messages": [{"role": "user", "content": "a"}]})", encoder).status().message(),
+              Mentions({"chat_template.jinja"}));
   EXPECT_FALSE(PromptEncoder::Create({.chat = true}, folder_, *tokenizer_).ok());
 }
 
@@ -173,8 +177,8 @@ TEST_F(PromptFileTest, ReadsNoMoreThanWasChecked) {
       return number >= wanted;
     });
   };
-  EXPECT_THAT(std::string(refused(3).status().message()),
-              HasSubstr("prompts.jsonl has changed since it was checked: it had 2 lines, and has more now"));
+  EXPECT_THAT(refused(3).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"prompts.jsonl", "changed", "2 lines"}));
 }
 
 TEST_F(PromptFileTest, TheCheckCanBeStopped) {
@@ -200,8 +204,8 @@ TEST_F(PromptFileTest, ReadsLinesThatAreLongerThanAPieceOfTheFile) {
   EXPECT_EQ(file.Check(stop_)->prompts, 3);
   const auto all = [](int64_t) { return true; };
   for (size_t bytes : {3'000'000, 10, 1'048'576 - 200}) EXPECT_EQ((*file.Next(all))->tokens.size(), bytes);
-  EXPECT_THAT(std::string(Check(std::string((16 << 20) + 1, ' '), encoder).status().message()),
-              HasSubstr("prompts.jsonl:1: the line has more than 16777216 bytes"));
+  EXPECT_THAT(Check(std::string((16 << 20) + 1, ' '), encoder).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"prompts.jsonl:1: ", "16777216 bytes"}));
 }
 
 }  // namespace
