@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/testing/fake_clock.h"
+#include "core/base/testing/patience.h"
 #include "core/tensor/checksum.h"
 #include "model/decoder/testing/models.h"
 #include "nlohmann/json.hpp"
@@ -179,13 +181,15 @@ TEST_F(WeightUpdatesTest, AnswersInProgressAreReadAgainOnlyIfThatIsAskedFor) {
     engine::Request request;
     request.prompt.tokens = {1, 2, 3};
     request.sampling.max_new_tokens = 40;
-    // The first replica has the new weights a moment before the second, which answers.
+    // The first replica has the new weights a moment before the second, which answers. Its steps become longer until it
+    // has them as well.
+    absl::Duration step = absl::Milliseconds(1);
     request.on_token = [&](int64_t, const engine::NewToken& token) {
       if (++tokens == 2) begun.Notify();
       if (tokens < 3 || token.version == version) return;
-      const absl::Time until = absl::Now() + absl::Seconds(30);
-      while (engines_[0]->weights().version < version && absl::Now() < until) absl::SleepFor(absl::Milliseconds(1));
-      absl::SleepFor(absl::Milliseconds(1));
+      EXPECT_TRUE(Eventually([&] { return engines_[0]->weights().version >= version; }));
+      absl::SleepFor(step);
+      step = std::min(2 * step, kPatience);
     };
     const int64_t before = engines_[1]->stats().computed_tokens;
     engine::Completion completion;
@@ -196,9 +200,9 @@ TEST_F(WeightUpdatesTest, AnswersInProgressAreReadAgainOnlyIfThatIsAskedFor) {
                             ended.Notify();
                           })
                     .ok());
-    ASSERT_TRUE(begun.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    ASSERT_TRUE(begun.WaitForNotificationWithTimeout(kPatience));
     EXPECT_EQ(Ask("", Json{{"model_path", "there"}, {"flush_cache", flush}}.dump()).first, 200);
-    ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    ASSERT_TRUE(ended.WaitForNotificationWithTimeout(kPatience));
     ASSERT_EQ(completion.weights.size(), 2u);
     EXPECT_EQ(completion.weights[1].version, version);
     const int64_t read_again = flush ? 2 + completion.weights[0].tokens : 0;
