@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "bench/harness/report.h"
+#include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
 #include "core/base/testing/limited_env.h"
 #include "gmock/gmock.h"
@@ -111,8 +112,7 @@ TEST_F(SuiteTest, ListsNamesAndUnitsWithoutRunningAnything) {
 
 TEST_F(SuiteTest, RefusesAFileInAMissingFolderBeforeAnythingIsMeasured) {
   const absl::Status status = Run({.names = {}, .filter = "", .json_path = folder_ + "/nowhere/figures.json"});
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere"));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kNotFound, {folder_ + "/nowhere/figures.json"}));
   EXPECT_EQ(timed_, 0);
 }
 
@@ -127,7 +127,7 @@ TEST_F(SuiteTest, KeepsTheOldFileWhereTheDiskIsFull) {
 
 TEST_F(SuiteTest, KeepsTheRowsBeforeABenchmarkThatFails) {
   benchmarks_[1].prepare = [](const Settings&) -> absl::StatusOr<Prepared> { return absl::InternalError("broke"); };
-  EXPECT_EQ(Run({}).message(), "generate/lonely: broke");
+  EXPECT_THAT(Run({}), Fails(absl::StatusCode::kInternal, {"generate/lonely", "broke"}));
   EXPECT_THAT(out_.str(), HasSubstr("dock/steady"));
 }
 

@@ -51,7 +51,7 @@ TEST(EventStream, AnAnswerWithALengthIsOneEvent) {
 TEST(EventStream, SaysWhyTheServerRefuses) {
   EventStream stream;
   const absl::Status read =
-      stream.Read("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 4\r\n\r\nbusy", [](absl::string_view) {});
+      stream.Read("HTTP/1.1 429 Enough\r\nContent-Length: 4\r\n\r\nbusy", [](absl::string_view) {});
   EXPECT_EQ(read.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(read.message()), HasSubstr("busy"));
 }
