@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import time
 
-LIMIT = 60
+from waiting import LONG, until
+
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -68,7 +69,7 @@ class Browser:
         if self.session:
             message["sessionId"] = self.session
         os.write(self.write, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + LONG
         while True:
             answer = self.receive(deadline, method)
             if answer.get("id") == self.last:
@@ -105,14 +106,9 @@ class Browser:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    def wait(self, expression, limit=LIMIT):
-        """Until the expression is true; its value."""
-        deadline = time.monotonic() + limit
-        while not (value := self.ask(expression)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"never true: {expression}; problems: {self.problems}")
-            time.sleep(0.05)
-        return value
+    def wait(self, expression):
+        """Waits until the expression is true, and returns its value."""
+        return until(lambda: self.ask(expression), lambda: f"{expression}; problems: {self.problems}", every=0.05)
 
     def press(self, key, text=None):
         for kind in ("keyDown", "keyUp"):

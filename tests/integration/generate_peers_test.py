@@ -9,6 +9,9 @@ import sys
 import tempfile
 import unittest
 
+from messages import mentions
+from waiting import LONG
+
 tdock = None
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "bench/peers/generate"
 sys.path.insert(0, str(FOLDER))
@@ -48,7 +51,7 @@ class GeneratePeers(unittest.TestCase):
         file = self.folder / "figures.json"
         done = subprocess.run(
             [sys.executable, str(FOLDER / "run.py"), "--tdock", tdock, "--quick", "--threads", "1", "--json", str(file),
-             "--systems", *systems, *commands, *arguments], capture_output=True, text=True, timeout=120,
+             "--systems", *systems, *commands, *arguments], capture_output=True, text=True,
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(file.read_text()), done.stdout
@@ -83,7 +86,7 @@ class GeneratePeers(unittest.TestCase):
         self.assertEqual([result["name"] for result in report["results"]], names)
         for result in report["results"]:
             self.assertEqual((result["ours"], result["openvino"], result["ours/fastest"]), (None, 8, None))
-            self.assertEqual(result["reasons"]["transformers"], "not asked for")
+            mentions(result["reasons"]["transformers"], "not asked")
 
     def test_the_ratio_to_the_fastest_is_of_runs_beside_it(self):
         pairs = {
@@ -101,13 +104,13 @@ class GeneratePeers(unittest.TestCase):
         self.assertEqual(run.bars("prefill/tokens=512/dtype=float32"), {"fastest": 1.0})
 
     def test_tdock_has_the_same_benchmarks(self):
-        listed = subprocess.run([tdock, "bench", "--list"], capture_output=True, text=True, timeout=60).stdout
+        listed = subprocess.run([tdock, "bench", "--list"], capture_output=True, text=True, timeout=LONG).stdout
         names = {line.split()[0] for line in listed.splitlines()}
         self.assertLessEqual(set(shapes.NAMES), names)
 
     def test_a_name_that_is_none_is_refused(self):
         wrong = subprocess.run(
-            [sys.executable, str(FOLDER / "run.py"), "--only", "generate/nonsense"], capture_output=True, text=True, timeout=60
+            [sys.executable, str(FOLDER / "run.py"), "--only", "generate/nonsense"], capture_output=True, text=True, timeout=LONG
         )
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("no 'generate/nonsense'", wrong.stderr)

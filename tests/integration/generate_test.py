@@ -12,8 +12,10 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+
+from messages import mentions
+from waiting import LONG, until
 
 # Without special tokens, so that a prompt can be written by hand.
 TEMPLATE = (
@@ -85,7 +87,7 @@ def write_tensors(path, shapes, seed=0, nan_row=(None, 0)):
 
 
 def run(*arguments, **options):
-    options = {"capture_output": True, "text": True, "timeout": 60} | options
+    options = {"capture_output": True, "text": True, "timeout": LONG} | options
     return subprocess.run([tdock, *map(str, arguments)], **options)
 
 
@@ -162,31 +164,29 @@ class Generate(WithModel):
     def test_a_chat_prompt_needs_a_template(self):
         plain = write_model(self.own / "plain", chat_template=None)
         ask = ["generate", "--model", plain, "--prompt", "hi", "--max-new-tokens", "1"]
-        self.assertIn("the model has no chat_template; choose a template by name", self.refused(*ask, "--chat"))
+        mentions(self.refused(*ask, "--chat"), plain, "chat_template", "chatml")
         self.assertEqual(run(*ask).returncode, 0)
 
     def test_options_that_do_not_go_together_are_refused(self):
         ask = ["generate", "--model", self.model]
-        self.assertIn("either --prompt, once or more, or --input and --output", self.refused(*ask))
+        mentions(self.refused(*ask), "--prompt", "--input", "--output")
         self.assertIn("--output", self.refused(*ask, "--input", "x"))
         self.assertIn("--adapter", self.refused(*ask, "--prompt", "x", "--unmerged"))
         self.assertIn("--template needs --chat", self.refused(*ask, "--prompt", "x", "--template", "qwen"))
-        self.assertIn("it is not UTF-8", self.refused(*ask, "--prompt", "x", "--chat", "--system", "\udcff"))
+        self.assertIn("UTF-8", self.refused(*ask, "--prompt", "x", "--chat", "--system", "\udcff"))
 
     def test_options_of_the_template_need_a_conversation_in_a_file(self):
-        self.written([{"prompt": "a"}])
-        message = "--system is for conversations, and no line of"
-        self.assertIn(message, self.refused(*self.call("--system", "S")))
+        path = self.written([{"prompt": "a"}])
+        mentions(self.refused(*self.call("--system", "S")), "--system", path, "--chat")
         self.generated("--system", "S", "--chat")
         self.written([{"prompt": "a"}, {"messages": [{"role": "user", "content": "a"}]}])
         self.generated("--system", "S", "--overwrite")
 
     def test_a_prompt_that_spells_a_special_token_is_told_of_once(self):
         ask = ["generate", "--model", self.model, "--max-new-tokens", "1", "--prompt", "a<eos>", "--prompt", "<eos>"]
-        note = 'The prompt "a<eos>" spells the special token "<eos>"; it is text here.'
         log = run(*ask).stderr
-        self.assertIn(note, log)
-        self.assertEqual(log.count("spells the special token"), 1)
+        self.assertRegex(log, '"a<eos>" .*special token "<eos>"')
+        self.assertEqual(log.count('"<eos>"'), 1)
         self.assertEqual(run(*ask, "--chat").stderr, "")
 
     def test_a_template_that_cannot_be_read_only_matters_where_it_is_asked_for(self):
@@ -201,7 +201,7 @@ class Generate(WithModel):
         self.written(lines)
         answers, log = self.generated("--samples", "2", "--seed", "5")
         self.assertEqual(len(answers), 6)
-        self.assertRegex(log, r"generating: 6 answers in 0:0\d, tokens/s ")
+        self.assertRegex(log, r"generating: 6 answers in \d+:\d\d, tokens/s ")
         by_place = {(answer["line"], answer["sample"]): answer for answer in answers}
         self.assertEqual(set(by_place), {(line, sample) for line in (1, 3, 4) for sample in (0, 1)})
         for (line, _), answer in by_place.items():
@@ -214,19 +214,16 @@ class Generate(WithModel):
         self.assertEqual(len({tuple(answer["ids"]) for answer in greedy}), 1)
 
     def interrupted(self, by, *options):
-        """A process that a signal has ended in the middle of its work, what it said, and the number of its lines."""
+        """A process that was signalled while it worked, its messages, and the number of its lines."""
         path = self.own / "answers.jsonl"
         for lines in 100, 1000, 10000, 100000:
             self.written([{"prompt": f"({number})"} for number in range(lines)])
             call = self.call("--overwrite", *options)
             process = subprocess.Popen([tdock, *map(str, call)], stderr=subprocess.PIPE, text=True)
             self.addCleanup(process.kill)
-            deadline = time.monotonic() + 30
-            while not path.exists() or path.stat().st_size == 0:
-                self.assertLess(time.monotonic(), deadline, "there are no answers")
-                time.sleep(0.002)
+            until(lambda: path.exists() and path.stat().st_size > 0, "an answer", every=0.002)
             process.send_signal(by)
-            _, message = process.communicate(timeout=30)
+            _, message = process.communicate(timeout=LONG)
             if process.returncode != 0:
                 return process, message, lines
             path.unlink()  # it had ended before the signal
@@ -242,7 +239,7 @@ class Generate(WithModel):
         found = whole.count(b"\n")
         path.write_bytes(whole + b'{"line": 1, "sample": 1, "te')
         answers, log = self.generated(*same)
-        self.assertIn(f"{found} of {2 * lines} answers are in", log)
+        mentions(log, f"{found} of {2 * lines} answers")
         self.assertTrue(path.read_bytes().startswith(whole))
         places = [(answer["line"], answer["sample"]) for answer in answers]
         self.assertEqual(sorted(places), [(line + 1, sample) for line in range(lines) for sample in (0, 1)])
@@ -258,20 +255,17 @@ class Generate(WithModel):
         process, message, lines = self.interrupted(signal.SIGINT, "--max-rows", "8", "--max-new-tokens", "40")
         self.assertEqual(process.returncode, 130, message)
         path = self.own / "answers.jsonl"
-        self.assertIn(f"interrupted; {len(self.read())} of {lines} answers are in {path}", message)
+        mentions(message, "interrupted", f"{len(self.read())} of {lines} answers", path)
 
     def test_ctrl_c_ends_the_check_of_the_input(self):
         inside = self.written(['{"prompt": "' + "x" * 40 + '"}'] * 300_000)
         process = subprocess.Popen([tdock, *map(str, self.call())], stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
-        deadline = time.monotonic() + 30
-        while str(inside) not in open_files(process.pid):
-            self.assertLess(time.monotonic(), deadline, "it does not read the input")
-            time.sleep(0.002)
+        until(lambda: str(inside) in open_files(process.pid), "the reading of the input", every=0.002)
         process.send_signal(signal.SIGINT)
-        _, message = process.communicate(timeout=30)
+        _, message = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, 130, message)
-        self.assertIn(f"interrupted while {inside} was checked", message)
+        mentions(message, "interrupted", inside)
         self.assertFalse((self.own / "answers.jsonl").exists())
 
     def test_two_processes_do_not_write_the_same_output(self):
@@ -279,7 +273,7 @@ class Generate(WithModel):
         with open(self.own / "answers.jsonl.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             path = self.own / "answers.jsonl"
-            self.assertIn(f"another process writes to {path}", self.refused(*self.call("--overwrite")))
+            mentions(self.refused(*self.call("--overwrite")), path, "another process")
             self.assertFalse(path.exists())
         self.generated()
 
@@ -310,18 +304,18 @@ class Generate(WithModel):
         prompts = self.written([{"prompt": "a"}, {"prompt": "b"}])
         before, _ = self.generated("--temperature", "0.5")
         message = self.refused(*self.call("--top-k", "3"))
-        self.assertIn("temperature was 0.5 and is 1.0 now; top_k was 0 and is 3 now; give --overwrite", message)
+        mentions(message, "temperature was 0.5 and is 1.0", "top_k was 0 and is 3", "--overwrite")
         other = write_model(self.own / "other", seed=1)
         self.assertIn("model was", self.refused(*self.call("--temperature", "0.5", model=other)))
         ends = write_model(self.own / "ends", eos_token_id=[END, 7])
         message = self.refused(*self.call("--temperature", "0.5", model=ends))
         self.assertIn("files of the model was", message)
-        self.assertIn("end_tokens was [256] and is [256,7] now", message)
+        self.assertIn("end_tokens was [256] and is [256,7]", message)
         prompts.write_text('{"prompt": "a"}\n{"prompt": "c"}\n')
         self.assertIn("input was", self.refused(*self.call("--temperature", "0.5")))
         self.assertEqual(self.read(), before)
         (self.own / "answers.jsonl.state.json").unlink()
-        self.assertIn("is there already", self.refused(*self.call()))
+        mentions(self.refused(*self.call()), self.own / "answers.jsonl", self.own / "answers.jsonl.state.json", "--overwrite")
         self.assertEqual([answer["prompt"] for answer in self.generated("--overwrite", "--in-order")[0]], ["a", "c"])
 
     def test_answers_come_in_order_if_asked(self):
@@ -331,10 +325,10 @@ class Generate(WithModel):
 
     def test_lines_that_cannot_be_answered_are_refused_before_any_answer(self):
         for line, message in (
-            ("{", "it is not JSON"),
-            ({"messages": [{"role": "robot", "content": "a"}]}, 'the role "robot"'),
-            ({"prompt": "a", "ids": []}, 'it has "ids", as the line of its answer has'),
-            ({"prompt": "a" * POSITIONS}, f"its prompt has {POSITIONS} tokens, which leaves no room"),
+            ("{", "JSON"),
+            ({"messages": [{"role": "robot", "content": "a"}]}, '"robot"'),
+            ({"prompt": "a", "ids": []}, '"ids"'),
+            ({"prompt": "a" * POSITIONS}, f"{POSITIONS} tokens"),
         ):
             path = self.written([{"prompt": "a"}, line])
             message_of = self.refused(*self.call())
@@ -343,7 +337,7 @@ class Generate(WithModel):
             self.assertFalse((self.own / "answers.jsonl").exists())
         answers, log = self.generated("--skip-bad")
         self.assertEqual([answer["line"] for answer in answers], [1])
-        self.assertIn("skipped 1 line that cannot be answered", log)
+        mentions(log, "skipped 1 line")
 
     def test_lines_for_which_the_cache_is_too_small_are_refused_before_any_answer(self):
         # A position takes 2 · 16 numbers of 4 bytes.
@@ -351,8 +345,7 @@ class Generate(WithModel):
         path = self.written([{"prompt": "a"}, {"prompt": "a" * 8190}])
         call = self.call("--cache-mib", "1", model=long)
         message = self.refused(*call)
-        self.assertIn(f"{path}:2: its prompt has 8190 tokens, with an answer up to 8196, whose keys and values", message)
-        self.assertIn("more than the --cache-mib of 1", message)
+        mentions(message, f"{path}:2: ", "8190 tokens", "8196", "--cache-mib of 1")
         self.assertEqual(run(*call, "--skip-bad").returncode, 0)
         self.assertEqual([answer["line"] for answer in self.read()], [1])
 
@@ -427,26 +420,23 @@ class Chat(WithModel):
     def test_a_full_context_forgets_the_oldest_turns(self):
         small = write_model(self.own / "small", max_position_embeddings=64)
         text, log = self.chat("a" * 20 + "\n" + "b" * 20 + "\n" + "c" * 60 + "\nd\n", "--system", "S", model=small)
-        self.assertIn("its oldest 2 turns are forgotten", log)
-        self.assertIn(
-            "The message is left out: the message makes a prompt of 70 tokens, and there is room for 56 of the model's 64 "
-            "positions, with 8 for the answer (--max-new-tokens)", log,
-        )  # fmt: skip
+        self.assertRegex(log, r"\b2 turns\b.*forgotten")
+        self.assertRegex(log, r"left out: .*\b70 tokens.*\b56\b.*\b64 positions.*\b8\b.*--max-new-tokens")
         message = self.refused("chat", "--model", small, "--max-new-tokens", "64")
-        self.assertIn("--max-new-tokens 64 leaves no room for a message in the 64 positions of the model", message)
+        mentions(message, "--max-new-tokens 64", "64 positions")
 
     def test_a_template_that_rewrites_answers_is_told_of_once(self):
         forgets = TEMPLATE.replace("{{ m.content }}", "{{ m.content if loop.last or m.role == 'user' else '-' }}")
         model = write_model(self.own / "forgets", chat_template=forgets)
         _, log = self.chat("a\nb\nc\n", "--allowed-tokens", LETTERS, model=model)
-        self.assertEqual(log.count("Earlier answers are encoded again from their text"), 1)
-        self.assertIn("the model's chat_template renders reply 1 otherwise than it was generated", log)
+        self.assertRegex(log, "chat_template .*reply 1 ")
+        self.assertEqual(log.count("chat_template"), 1)
 
     def test_a_model_without_a_template_is_refused_unless_told_what_to_do(self):
         plain = write_model(self.own / "plain", chat_template=None)
         message = self.refused("chat", "--model", plain)
         self.assertIn(str(plain), message)
-        self.assertIn("with --template, or give --raw", message)
+        mentions(message, "--template", "--raw")
         letters = ["--allowed-tokens", LETTERS, "--temperature", "0", "--max-new-tokens", "8"]
         raw = self.chat("hi\n", "--raw", *letters, model=plain)[0].strip()
         ask = ["generate", "--model", plain, *letters, "--prompt"]
@@ -454,7 +444,7 @@ class Chat(WithModel):
         text = self.chat("hi\n", "--template", "human_assistant", *letters, model=plain)[0].strip()
         self.assertEqual(text, run(*ask, " Human: hi Assistant:").stdout.strip())
         message = self.refused("chat", "--model", plain, "--template", "human_assistant", "--system", "S")
-        self.assertIn("--system: turn 1 of the conversation: it is of the system", message)
+        mentions(message, "--system: turn 1 ")
 
     def test_ctrl_c_ends_an_answer_and_not_the_chat(self):
         model = write_model(self.own / "long", max_position_embeddings=50000)
@@ -472,7 +462,7 @@ class Chat(WithModel):
         self.assertLess(len(begin + rest), 40000)
         process.stdin.write(b"quit\n")
         process.stdin.flush()
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=LONG)
         self.assertEqual((process.returncode, log), (0, b""))
 
     def test_a_terminal_is_asked_once_and_not_controlled(self):
@@ -485,14 +475,14 @@ class Chat(WithModel):
         self.addCleanup(process.kill)
         os.close(inside)
         os.write(terminal, b"hi\nquit\n")
-        process.wait(timeout=30)
+        process.wait(timeout=LONG)
         shown = b""
         try:
             while more := os.read(terminal, 1000):
                 shown += more
         except OSError:  # the end, on Linux
             pass
-        self.assertEqual(shown.count(b"Enter input (type 'quit' to exit, 'clear' to clean memory): "), 2, shown)
+        self.assertEqual(shown.count(b"Enter input ("), 2, shown)
         self.assertIn(rb"\x1b\x1b", shown)
         self.assertNotIn(b"\x1b", shown)
 

@@ -12,6 +12,7 @@ import unittest
 import openai
 from generate_test import write_model
 from served_model import NAME, TEMPLATE, Server, WithServer
+from waiting import LONG
 
 
 class Completions(WithServer):
@@ -178,7 +179,7 @@ class Completions(WithServer):
         request = f"POST /v1/completions HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.settimeout(30)
+            client.settimeout(LONG)
             client.connect(("127.0.0.1", self.server.port))
             client.sendall(request.encode())
             client.recv(1)
@@ -211,6 +212,9 @@ class Completions(WithServer):
             self.assertEqual(together[seed][:8], alone.choices[0].text[:8])
 
 
+ENDLESS = {"max_position_embeddings": 200_000}  # of a model with answers that do not end by themselves
+
+
 class Verl(WithServer):
     options = ("--preferred-sampling-params", '{"temperature": 0, "top_p": 1}')
 
@@ -238,17 +242,19 @@ class Verl(WithServer):
         self.assertEqual(many[0]["output_ids"], answer["output_ids"])
 
     def test_aborts(self):
+        server = Server(write_model(self.folder / "endless", chat_template=TEMPLATE, **ENDLESS))
+        self.addCleanup(server.end)
         found = {}
-        body = {"text": "a", "rid": "mine", "sampling_params": {"max_new_tokens": 4000, "ignore_eos": True}}
-        asking = threading.Thread(target=lambda: found.update(self.generate(**body)))
+        body = {"text": "a", "rid": "mine", "sampling_params": {"max_new_tokens": 190_000, "ignore_eos": True}}
+        asking = threading.Thread(target=lambda: found.update(server.ask("POST", "/generate", body)[1]))
         asking.start()
-        self.server.await_metric("tdock_serve_answers_open", 1)
-        status, answer, _ = self.server.ask("POST", "/abort_request", {"rid": "mine"})
-        asking.join(30)
+        server.await_metric("tdock_serve_answers_open", 1)
+        status, answer, _ = server.ask("POST", "/abort_request", {"rid": "mine"})
+        asking.join(LONG)
         self.assertEqual((status, answer["aborted"]), (200, 1))
         self.assertEqual(found["meta_info"]["finish_reason"]["type"], "abort")
-        self.assertLess(found["meta_info"]["completion_tokens"], 4000)
-        self.assertEqual(self.server.ask("POST", "/abort_request", {"rid": "mine"})[1]["aborted"], 0)
+        self.assertLess(found["meta_info"]["completion_tokens"], 190_000)
+        self.assertEqual(server.ask("POST", "/abort_request", {"rid": "mine"})[1]["aborted"], 0)
 
     def test_forgets_what_it_has_cached(self):
         before = self.generate(text="hello", sampling_params={"max_new_tokens": 5})
@@ -262,7 +268,7 @@ class Verl(WithServer):
         self.addCleanup(server.end)
         other = write_model(self.folder / "other", seed=5, chat_template=TEMPLATE)
         stream = server.client.completions.create(
-            model=NAME, prompt="a", max_tokens=2000, temperature=0, stream=True,
+            model=NAME, prompt="a", max_tokens=4000, temperature=0, stream=True,
             extra_body={"ignore_eos": True, "return_token_ids": True},
         )  # fmt: skip
         runs, tokens, ids = [], 0, []
@@ -282,7 +288,7 @@ class Verl(WithServer):
         self.assertEqual(updated[1]["weight_version"], "7")
         tokens = sum(count for _, count in runs)
         self.assertEqual([version for version, _ in runs], [0, 7])
-        self.assertEqual(tokens, 2000, "no token without its version")
+        self.assertEqual(tokens, 4000, "no token without its version")
         self.assertEqual(server.client.models.list().data[0].weight_version, 7)
 
         def likeliest(of, prompt, count):
@@ -319,12 +325,12 @@ class Verl(WithServer):
         self.assertEqual(answer["meta_info"]["weight_version"], "0")
 
     def test_an_answer_without_tokens_has_the_version_that_is_served(self):
-        server = Server(self.model, "--max-rows", "1")
+        server = Server(write_model(self.folder / "first", chat_template=TEMPLATE, **ENDLESS), "--max-rows", "1")
         self.addCleanup(server.end)
-        other = write_model(self.folder / "next", seed=6, chat_template=TEMPLATE)
+        other = write_model(self.folder / "next", seed=6, chat_template=TEMPLATE, **ENDLESS)
         self.assertEqual(server.ask("POST", "/update_weights", {"model_path": str(other)})[0], 200)
         runs = server.client.completions.create(
-            model=NAME, prompt="a", max_tokens=4000, stream=True, extra_body={"ignore_eos": True}
+            model=NAME, prompt="a", max_tokens=190_000, stream=True, extra_body={"ignore_eos": True}
         )
         next(runs)
         found = {}
@@ -333,7 +339,7 @@ class Verl(WithServer):
         waits.start()
         server.await_metric("tdock_serve_answers_open", 2)
         self.assertEqual(server.ask("POST", "/abort_request", {"rid": "waits"})[1]["aborted"], 1)
-        waits.join(30)
+        waits.join(LONG)
         runs.close()
         self.assertEqual(found["output_ids"], [])
         self.assertEqual(found["meta_info"]["weight_version"], "1")

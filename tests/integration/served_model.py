@@ -9,11 +9,11 @@ import signal
 import subprocess
 import tempfile
 import threading
-import time
 import unittest
 
 import openai
 from generate_test import POSITIONS, write_model
+from waiting import LONG, until
 
 NAME = "small"
 
@@ -38,12 +38,12 @@ class Server:
         self.ready = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        if not self.ready.wait(60) or self.process.poll() is not None:
+        if not self.ready.wait(LONG) or self.process.poll() is not None:
             self.end()
             raise AssertionError("".join(self.lines))
         self.port = int(re.search(r"http://127.0.0.1:(\d+)", "".join(self.lines))[1])
         self.client = openai.OpenAI(
-            base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=60
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=LONG
         )
 
     def _read(self):
@@ -57,18 +57,18 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            return self.process.wait(30)
+            return self.process.wait(LONG)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
         finally:
-            self.process.wait(30)
-            self.reader.join(30)
+            self.process.wait(LONG)
+            self.reader.join(LONG)
             self.process.stderr.close()
 
     def ask(self, method, path, body=None, headers=None):
         """Status, body (of JSON where it is), headers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
         with contextlib.closing(connection):
             data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
             connection.request(method, path, data, headers or {})
@@ -82,12 +82,7 @@ class Server:
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
     def await_metric(self, name, value):
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if self.metric(name) == value:
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"{name} is {self.metric(name)}, not {value}")
+        until(lambda: self.metric(name) == value, lambda: f"{name} {value}, not {self.metric(name)}", every=0.02)
 
 
 class WithServer(unittest.TestCase):

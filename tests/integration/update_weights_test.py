@@ -10,6 +10,7 @@ import unittest
 
 from generate_test import write_model
 from served_model import NAME, TEMPLATE, Server, WithServer
+from waiting import LONG
 
 
 def xxh3(data):
@@ -188,7 +189,7 @@ class UnderLoad(WithServer):
             begun = threading.Semaphore(0)
             streams.append(threading.Thread(target=self.stream, args=(server, number, begun, found)))
             streams[-1].start()
-            self.assertTrue(begun.acquire(timeout=30))
+            self.assertTrue(begun.acquire(timeout=LONG))
         served = 0
         try:
             for served in range(1, 5):
@@ -202,7 +203,7 @@ class UnderLoad(WithServer):
         finally:
             server.ask("POST", "/abort_request", {"abort_all": True})
             for stream in streams:
-                stream.join(60)
+                stream.join(LONG)
         self.assertEqual(len(found), 8)
         for pieces in found:
             self.assertTrue(all(tokens == len(runs) for tokens, runs in pieces), "no token without its version")
