@@ -14,6 +14,9 @@ import time
 import unittest
 import uuid
 
+from messages import mentions
+from waiting import LONG, NEVER, until
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MARK = "TDOCK_LAUNCH_TEST"
 tdock = None
@@ -27,16 +30,6 @@ child.stdout.readline()
 print("up", os.getpid(), flush=True)
 time.sleep(1000)
 """
-
-
-def until(condition, what):
-    """Waits for a condition, and returns what it has become."""
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.005)
-    raise AssertionError(f"waited 20 s for {what}")
 
 
 def is_alive(pid):
@@ -91,12 +84,13 @@ class Base(unittest.TestCase):
 
     def launch(self, *arguments, code=0):
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, code, out + err)
         return out, err
 
     def shell(self, script, *arguments, code=0):
         return self.launch(*arguments, "--", "sh", "-c", script, code=code)
+
 
 class Launch(Base):
     def start_family(self, *arguments):
@@ -109,7 +103,7 @@ class Launch(Base):
         return process, pids
 
     def finish(self, process, code):
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=LONG)
         self.assertEqual(process.returncode, code, out + err)
         return err
 
@@ -158,19 +152,19 @@ class Launch(Base):
         process.stdout.close()
         (self.folder / "go").touch()
         err = process.stderr.read()
-        self.assertEqual(process.wait(30), 0)
+        self.assertEqual(process.wait(LONG), 0)
         self.assertIn("standard output: ", err)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["done-0", "done-1", "go"])
 
     def test_a_failure_ends_all_and_is_explained(self):
         script = """[ $RANK = 1 ] || exec sleep 1000
                     for i in $(seq 30); do echo "line $i"; done; printf 'Error: "no" data' >&2; exit 3"""
-        _, err = self.shell(script, "--nproc", 3, code=3)
-        self.assertRegex(err, r"(?m)^tdock launch: rank 1 exited with code 3, \d+\.\d s after its start; the last of its")
+        _, err = self.shell(script, "--nproc", 3, "--grace", NEVER, code=3)
+        self.assertRegex(err, r"(?m)^tdock launch: rank 1 exited .*\b3, \d+\.\d s ")
         self.assertNotIn("    line 11\n", err)
         self.assertIn("    line 12\n", err)
         self.assertIn('    Error: "no" data\n', err)
-        self.assertIn("and then ranks 0, 2: ended by the launcher\n", err)
+        self.assertIn("ranks 0, 2: ended", err)
 
     def test_a_rank_that_is_done_ends_nothing(self):
         script = """[ $RANK = 0 ] && { echo $PPID > new; mv new supervisor; exit 0; }
@@ -179,15 +173,15 @@ class Launch(Base):
         file = self.folder / "supervisor"
         until(lambda: file.exists() and not is_alive(int(file.read_text())), "the end of rank 0")
         (self.folder / "go").touch()
-        self.assertEqual(process.communicate(timeout=30), ("[rank 1] end\n", ""))
+        self.assertEqual(process.communicate(timeout=LONG), ("[rank 1] end\n", ""))
         self.assertEqual(process.returncode, 0)
 
     def test_a_killed_rank_is_the_cause_not_the_peer_that_noticed(self):
         peer = ("[ $RANK = 1 ] && { echo $$ > pid; exec sleep 1000; }; while [ ! -s pid ]; do sleep 0.01; done; "
                 "kill -9 $(cat pid); exit 1")  # fmt: skip
-        _, err = self.shell(peer, "--nproc", 2, code=137)
-        self.assertIn("rank 1 was killed by signal 9 (Killed)", err)
-        self.assertRegex(err, r"and then rank 0: (exited with code 1|ended by the launcher)")
+        _, err = self.shell(peer, "--nproc", 2, "--grace", NEVER, code=137)
+        self.assertRegex(err, r"(?m)^tdock launch: rank 1 .*signal 9 \(Killed\)")
+        self.assertRegex(err, r"rank 0: (exited .*\b1|ended)")
 
     def test_what_ignores_the_end_is_killed_after_the_grace(self):
         script = """[ $RANK = 0 ] && { trap '' TERM; touch ready; while :; do sleep 0.05; done; }
@@ -195,7 +189,7 @@ class Launch(Base):
         start = time.monotonic()
         _, err = self.shell(script, "--nproc", 2, "--grace", 0.5, code=5)
         self.assertGreater(time.monotonic() - start, 0.5)
-        self.assertIn("and then rank 0: killed, because it did not end in time", err)
+        self.assertIn("rank 0: killed", err)
 
     def test_nothing_outlives_a_killed_launcher(self):
         process, _ = self.start_family()
@@ -212,21 +206,21 @@ class Launch(Base):
     def test_nothing_outlives_a_killed_supervising_process(self):
         process, pids = self.start_family()
         os.kill(parent_of(pids[1]), signal.SIGKILL)
-        self.assertIn("rank 1 was killed by signal 9", self.finish(process, 137))
+        self.assertRegex(self.finish(process, 137), "rank 1 .*signal 9 ")
         self.assertEqual(self.ours(), [])
 
     def test_a_stopped_rank_ends_with_the_others(self):
-        process, pids = self.start_family()
+        process, pids = self.start_family("--grace", NEVER)
         os.kill(pids[0], signal.SIGSTOP)
         os.kill(pids[1], signal.SIGKILL)
-        self.assertIn("and then rank 0: ended by the launcher", self.finish(process, 137))
+        self.assertIn("rank 0: ended", self.finish(process, 137))
         self.assertEqual(self.ours(), [])
 
     def test_the_end_of_a_rank_is_seen_although_its_supervising_process_is_stopped(self):
         process, pids = self.start_family()
         os.kill(parent_of(pids[1]), signal.SIGSTOP)
         os.kill(pids[1], signal.SIGKILL)
-        self.assertIn("rank 1 was killed by signal 9", self.finish(process, 137))
+        self.assertRegex(self.finish(process, 137), "rank 1 .*signal 9 ")
 
     def test_all_start_again_after_a_failure(self):
         script = """echo "restart $TDOCK_RESTART_COUNT port $MASTER_PORT"
@@ -237,23 +231,23 @@ class Launch(Base):
         for restart in range(3):
             self.assertIn(f"[rank 1] restart {restart} ", out)
         self.assertEqual(len(set(re.findall(r"\[rank 1\] .* port (\d+)", out))), 3)
-        self.assertIn("all ranks start again (2 of 2)", err)
+        self.assertIn("again (2 of 2)", err)
 
     def test_says_when_restarts_do_not_help(self):
         _, err = self.shell("exit 4", "--nproc", 1, "--restarts", 2, code=4)
-        self.assertEqual(err.count("rank 0 exited with code 4"), 3)
-        self.assertRegex(err, r"started again 2 times, and failed each time; no attempt lasted longer than \d\.\d s")
+        self.assertEqual(len(re.findall(r"(?m)^tdock launch: rank 0 exited .*\b4, ", err)), 3)
+        self.assertRegex(err, r"again 2 times\b.* \d+\.\d s")
 
     def signalled(self, script, *signals):
         """What two ranks and the launcher end with, once they have caught the first of the signals."""
-        process = self.start("--nproc", 2, "--restarts", 1, "--", "sh", "-c", script)
+        process = self.start("--nproc", 2, "--restarts", 1, "--grace", NEVER, "--", "sh", "-c", script)
         for _ in range(2):
             self.assertRegex(process.stdout.readline(), "up")
         for sent in signals:
             process.send_signal(sent)
             for _ in range(2 if sent != signals[-1] or len(signals) == 1 else 0):
                 self.assertRegex(process.stdout.readline(), "caught")
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=LONG)
         return process.returncode, err
 
     def test_a_signal_stops_the_ranks_once(self):
@@ -273,7 +267,7 @@ class Launch(Base):
         stubborn = "trap 'echo caught' TERM; trap '' INT; echo up; while :; do sleep 0.02; done"
         code, err = self.signalled(stubborn, signal.SIGTERM, signal.SIGINT)
         self.assertEqual(code, 128 + signal.SIGINT, err)
-        self.assertIn("what still ran killed", err)
+        self.assertIn("ran killed", err)
 
     def test_other_signals_are_passed_on(self):
         saves = "trap 'echo caught; exit 0' USR1; echo up; while :; do sleep 0.02; done"
@@ -286,19 +280,18 @@ class Launch(Base):
             port = taken.getsockname()[1]
             out, err = self.shell("echo run", "--nproc", 1, "--master-port", port, code=2)
         self.assertEqual(out, "")
-        self.assertIn(f"--master-port: port {port} of this machine cannot be used: another program listens", err)
+        mentions(err, "--master-port: ", f"port {port} ", "another program")
 
     def test_wrong_calls_are_refused(self):
         for arguments, words in [
             (("--nproc", 0, "--restarts", -1, "--", "true"), ["--nproc is 0", "--restarts is -1"]),
             (("--nproc", 1, "--master-port", 70000, "--", "true"), ["--master-port is 70000"]),
             (("--nproc", 1, "--nnodes", 2, "--node-rank", 2, "--master-addr", "a", "--", "true"),
-             ["--node-rank is 2", "--master-port must name a free port"]),
+             ["--node-rank is 2", "--master-port "]),
             (("--nproc", 1, "--", "no-such-program"), ["cannot run 'no-such-program'"]),
         ]:  # fmt: skip
             _, err = self.launch(*arguments, code=2)
-            for word in words:
-                self.assertIn(word, err)
+            mentions(err, *words)
 
 
 class Command(Base):
@@ -312,7 +305,7 @@ class Command(Base):
         self.assertIn("-- PROGRAM", out)
 
     def test_needs_one_thing_to_run(self):
-        self.assertIn("there is nothing to run", self.launch("--nproc", 1, code=2)[1])
+        mentions(self.launch("--nproc", 1, code=2)[1], "tdock launch --nproc 2 sft.yaml")
         self.assertIn("not both", self.launch("--nproc", 1, "a.yaml", "--", "true", code=2)[1])
         self.assertIn("--nproc is required", self.launch("--", "true", code=2)[1])
         several = self.launch("--nproc", 1, "--nnodes", 2, "--", "true", code=2)[1]
@@ -329,28 +322,33 @@ class Command(Base):
         self.assertIn("no_such_key", err)
         missing = "data.train_files=no-such-file.jsonl"
         _, err = self.launch("--nproc", 1, *self.configuration(), missing, code=2)
-        self.assertIn("tdock launch: the run directory is runs/sft-001", err)
-        self.assertIn("rank 0 exited with code 2", err)
+        mentions(err, "runs/sft-001")
+        self.assertRegex(err, r"(?m)^tdock launch: rank 0 exited .*\b2, ")
         self.assertFalse((self.folder / "runs/sft-001").exists())
         _, err = self.launch(
             "--nproc", 1, "--restarts", 1, *self.configuration(), "trainer.resume_mode=disable", code=2
         )  # fmt: skip
-        self.assertIn("it must be auto", err)
+        mentions(err, "trainer.resume_mode is disable", "auto")
+
+    def training(self):
+        """The processes of this test that are ranks, not what launches and supervises them."""
+        found = []
+        for pid in self.ours():
+            with contextlib.suppress(OSError):
+                if b"\0train\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
 
     def test_a_run_that_is_killed_goes_on_by_itself(self):
-        steps = ["trainer.total_training_steps=30", "trainer.save_freq=1"]
+        steps = ["trainer.total_training_steps=100", "trainer.save_freq=1"]
         process = self.start("--nproc", 1, "--restarts", 1, *self.configuration(), *steps)
+        [trains] = until(self.training, "the rank")
         run = self.folder / "runs/sft-001"
         until(lambda: list(run.glob("checkpoints/step-*/manifest.json")), "a checkpoint")
-        [trains] = [
-            pid for pid in self.ours()
-            if b"\0train\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]  # fmt: skip
         os.kill(trains, signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
         self.assertEqual(process.returncode, 0, out + err)
-        self.assertIn("all ranks start again (1 of 1)", err)
-        self.assertIn("going on from runs/sft-001/checkpoints/step-", err)
+        mentions(err, "again (1 of 1)", "runs/sft-001/checkpoints/step-")
         self.assertTrue((run / "checkpoint/config.json").exists())
 
 
