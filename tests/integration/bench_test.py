@@ -8,23 +8,17 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import uuid
+
+from messages import mentions
+from waiting import until
 
 tdock = None
 
 
 def run(*arguments):
-    return subprocess.run([tdock, "bench", *arguments], capture_output=True, text=True, timeout=60)
-
-
-def until(condition, what):
-    end = time.monotonic() + 50
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"waited 50 s for {what}")
-        time.sleep(0.01)
+    return subprocess.run([tdock, "bench", *arguments], capture_output=True, text=True)
 
 
 def processes_with(mark):
@@ -152,7 +146,7 @@ class Bench(unittest.TestCase):
         self.assertEqual((throughput["unit"], throughput["median"]), ("tokens/s", throughput["tokens_per_s"]))
         self.assertGreaterEqual(throughput["first_token_p99_ms"], throughput["first_token_p50_ms"])
         self.assertGreater(throughput["next_token_p99_ms"], 0)
-        self.assertEqual(overhead["of"], "the engine alone")
+        mentions(overhead["of"], "engine")
         self.assertGreater(overhead["ratio"], 0)
         self.assertEqual(update["unit"], "steps")
         for key in ("median", "longest_before", "step_ms", "update_ms"):
@@ -164,7 +158,8 @@ class Bench(unittest.TestCase):
         results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}
         self.assertEqual(set(results), {"runtime/call", "runtime/weights", "runtime/grpo_step", "runtime/grpo_step/roles=apart"})
         call = results["runtime/call"]
-        self.assertEqual((call["unit"], call["of"]), ("ms", "a bare echo of one process"))
+        self.assertEqual(call["unit"], "ms")
+        mentions(call["of"], "echo")
         for key in ("p99_ms", "mib1_ms", "mib1_memcpys", "mib16_ms", "mib16_memcpys"):
             self.assertGreater(call[key], 0, key)
         weights = results["runtime/weights"]
@@ -189,7 +184,7 @@ class Bench(unittest.TestCase):
         process = subprocess.Popen([tdock, "bench", "runtime/call", "--quick", "--runs", "1000"], env=os.environ | {name: value},
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         try:
-            until(lambda: len(processes_with(mark)) == 10, "8 workers, and the echo")
+            until(lambda: len(processes_with(mark)) >= 10, "8 workers, and the echo")
         finally:
             process.kill()
             process.wait()
@@ -203,16 +198,16 @@ class Bench(unittest.TestCase):
         self.assertIn("dock/take32/rows=10000000", names)
 
     def test_what_is_wrong_is_named_and_nothing_is_written(self):
-        for arguments, message in [
-            (["dok"], "the groups are dock, service, text, kernels, generate, prefill, forward, train_step, sft_step, "
-                      "lora_step, dpo_loss, load, recipe, runtime"),
-            (["--filter", "zzz"], "zzz"),
-            (["--runs", "0"], "--runs"),
-            (["generate/arithmetic", "--device", "abacus"], "abacus"),
-        ]:
+        for arguments, names in [
+            (["dok"], ["'dok'", "dock", "service", "text", "kernels", "generate", "prefill", "forward", "train_step",
+                       "sft_step", "lora_step", "dpo_loss", "load", "recipe", "runtime", "--list"]),
+            (["--filter", "zzz"], ["zzz"]),
+            (["--runs", "0"], ["--runs"]),
+            (["generate/arithmetic", "--device", "abacus"], ["abacus"]),
+        ]:  # fmt: skip
             result = run(*arguments, "--json", str(self.file))
             self.assertEqual(result.returncode, 2, result.stderr)
-            self.assertIn(message, result.stderr)
+            mentions(result.stderr, *names)
             self.assertEqual(result.stdout, "")
             self.assertFalse(self.file.exists())
 

@@ -55,12 +55,12 @@ class Help:
         return set(re.findall(r"^  (\S+)", listed, re.MULTILINE))
 
     def problem(self, call):
-        """What is wrong with the call of a command, "tdock WORDS…"; None if nothing."""
+        """The problem of the call of a command, `tdock WORDS…`, or None."""
         words, own = call.split()[1:], ()
         while words and words[0] in self.subcommands(*own):
             own, words = (*own, words[0]), words[1:]
         if not own:
-            return f"there is no command {words[0]}"
+            return f"no command {words[0]}"
         for option in re.findall(r"(?<!\S)(--[a-z][a-z_-]*)", " ".join(words).partition(" -- ")[0]):
             if not re.search(rf"(?<![\w-]){option}(?![\w-])", self.text(*own)):
                 return f"tdock {' '.join(own)} has no option {option}"
@@ -96,9 +96,9 @@ class DocsTest(unittest.TestCase):
                     continue
                 file = (page.parent / path).resolve() if path else page
                 if not file.exists():
-                    problems.append(f"{page.name}: {target}: there is no such file")
+                    problems.append(f"{page.name}: {target}: no file")
                 elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
-                    problems.append(f"{page.name}: {target}: there is no such heading")
+                    problems.append(f"{page.name}: {target}: no heading")
         self.assertEqual([], problems)
 
     def test_commands_and_their_options_exist(self):
@@ -124,7 +124,7 @@ class DocsTest(unittest.TestCase):
             for key in given:
                 known = key in keys | foreign or any(other.startswith(key + ".") for other in keys | foreign)
                 if key.partition(".")[0] in sections and not known and not key.startswith(NO_KEYS):
-                    yield f"there is no key {key}"
+                    yield f"no key {key}"
 
         self.each(problems)
 
@@ -132,7 +132,7 @@ class DocsTest(unittest.TestCase):
         def problems(each):
             for path in re.findall(rf"(?<![\w./…-])((?:{FOLDERS})/[\w./-]*\w)(?![\w…*<{{/])", each):
                 if not (ROOT / path).exists() and not list(ROOT.glob(path + ".*")) and not path.startswith(FOREIGN_FILES):
-                    yield f"there is no {path}"
+                    yield f"no file {path}"
 
         self.each(problems)
 
@@ -143,10 +143,10 @@ class DocsTest(unittest.TestCase):
         def problems(each):
             for target in re.findall(r"(?:^|&& )make ([a-z][\w-]*)", each):
                 if target not in targets:
-                    yield f"make has no target {target}"
+                    yield f"no target {target} of make"
             for preset in re.findall(r"--preset ([a-z]+)", each):
                 if preset not in presets:
-                    yield f"there is no preset {preset}"
+                    yield f"no preset {preset}"
 
         self.each(problems)
 

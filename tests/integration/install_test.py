@@ -12,12 +12,14 @@ import sys
 import tempfile
 import unittest
 
+from waiting import LONG
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 cmake, build, compiler, flags = None, None, None, None
 
 
 def run(*command):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         raise AssertionError(f"{command} exits {result.returncode}:\n{result.stdout}\n{result.stderr}")
     return result.stdout
@@ -62,7 +64,7 @@ class Install(unittest.TestCase):
                 for address in addresses:
                     self.assertEqual(run(client, address), "37+85=\n12+30=\n")
                 server.terminate()
-                self.assertEqual(server.wait(timeout=30), 0)
+                self.assertEqual(server.wait(timeout=LONG), 0)
             finally:
                 server.kill()
 

@@ -58,11 +58,11 @@ def peak_bytes(program, folder):
     """The most memory that the program had at a time, while it loaded the folder and read one token."""
     script = (
         "import resource, subprocess, sys;"
-        "subprocess.run(sys.argv[1:], input=b'{\"rows\": [[1]]}', stdout=subprocess.DEVNULL, check=True, timeout=200);"
+        "subprocess.run(sys.argv[1:], input=b'{\"rows\": [[1]]}', stdout=subprocess.DEVNULL, check=True);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
     command = [sys.executable, "-c", script, program, folder, "full"]
-    return 1024 * int(subprocess.run(command, capture_output=True, check=True, timeout=240).stdout)
+    return 1024 * int(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def main():
@@ -74,7 +74,7 @@ def main():
         assert large > 2e9, large
         ratio = (peak_bytes(program, folder / "large") - peak_bytes(program, folder / "small")) / (large - small)
         print(f"{ratio:.3f} times the size")
-        assert 0.9 < ratio < MOST, f"loading took {ratio:.3f} times the size of the weights, and may take {MOST}"
+        assert 0.9 < ratio < MOST, f"{ratio:.3f} of the size, at most {MOST}"
 
 
 if __name__ == "__main__":

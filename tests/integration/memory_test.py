@@ -10,6 +10,8 @@ import sys
 import tempfile
 import unittest
 
+from waiting import LONG
+
 MIB = {"MiB": 1, "GiB": 1024}
 tdock = None
 
@@ -43,7 +45,7 @@ class Runs:
         """The estimate and the largest resident set of training, in MiB. The others need the model of "full"."""
         arguments = [*self.arguments[name], f"threads={threads}"]
         told = subprocess.run(
-            [self.tdock, "preflight", *arguments], cwd=self.folder, capture_output=True, text=True, check=True, timeout=60
+            [self.tdock, "preflight", *arguments], cwd=self.folder, capture_output=True, text=True, check=True, timeout=LONG
         )
         number, unit = re.search(r"together +([\d.]+) (MiB|GiB)", told.stdout).groups()
         run_dir = self.folder / (name if threads == 2 else f"{name}-{threads}")

@@ -10,6 +10,9 @@ import sys
 import tempfile
 import unittest
 
+from messages import mentions
+from waiting import LONG
+
 tdock = None
 
 
@@ -29,7 +32,7 @@ class Runs(unittest.TestCase):
 
     def tdock(self, *arguments, code=0):
         result = subprocess.run(
-            [tdock, "runs", *map(str, arguments)], cwd=self.parent, capture_output=True, text=True, timeout=60
+            [tdock, "runs", *map(str, arguments)], cwd=self.parent, capture_output=True, text=True, timeout=LONG
         )
         self.assertEqual(result.returncode, code, result.stderr + result.stdout)
         self.assertEqual(result.stderr == "", code == 0, result.stderr)
@@ -89,7 +92,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(told[0]["bytes"], size)
 
     def test_list_of_nothing(self):
-        self.assertIn("there is no folder runs", self.tdock("list", code=2))
+        mentions(self.tdock("list", code=2), "folder runs")
         self.root.mkdir()
         self.assertEqual(self.tdock("list"), "no runs in runs\n")
         self.assertEqual(self.tdock("list", "--json"), "[]\n")
@@ -99,14 +102,14 @@ class Runs(unittest.TestCase):
         (run / "checkpoints/step-000003").mkdir()
         text = self.tdock("show", "runs/a")
         self.assertRegex(text, r"state +interrupted\nlast step +2\n")
-        self.assertRegex(text, r"to go on +tdock train runs/a/config.yaml\n")
+        self.assertRegex(text, r"to go \w+ +tdock train runs/a/config.yaml\n")
         self.assertRegex(text, r"step 1 \(best\) +6 KiB +2026-.* val/accuracy 0.5 +runs/a/checkpoints/step-000001\n")
         self.assertRegex(text, r"step 2 +6 KiB +2026-.* val/accuracy 0.125 +runs")
-        self.assertRegex(text, r"step 3 .*its manifest cannot be read")
+        self.assertRegex(text, r"step 3 .*manifest .*step-000003")
         self.assertRegex(text, r"val/accuracy +0.125 +2 +0.125 +0.5\n")
         self.assertNotIn("perf/x", text)
         self.assertIn("perf/x", self.tdock("show", "runs/a", "--all"))
-        self.assertNotIn("to go on", self.tdock("show", self.make("b", finished=True)))
+        self.assertNotIn("tdock train", self.tdock("show", self.make("b", finished=True)))
         self.assertRegex(self.tdock("show", self.make("c")), "to repeat .*trainer.run_dir=")
 
     def test_compare_tells_what_differs(self):
@@ -120,8 +123,8 @@ class Runs(unittest.TestCase):
         self.assertNotIn("seed", text)
         self.assertNotIn("run_dir", text)
         same = self.make("c", '  save_freq: ""\noptim:\n  lr: 0.2\n')
-        self.assertIn("The configurations are the same", self.tdock("compare", b, same))
-        self.assertIn("is not the folder of a run", self.tdock("compare", a, self.parent, code=2))
+        mentions(self.tdock("compare", b, same), "configurations", "same")
+        mentions(self.tdock("compare", a, self.parent, code=2), self.parent)
         self.tdock("compare", a, code=2)
 
     def test_compare_writes_a_page(self):
@@ -135,8 +138,8 @@ class Runs(unittest.TestCase):
     def test_prune_removes_nothing_without_yes(self):
         run = self.make("a", checkpoints=[0.5, 0.1, 0.2, 0.3])
         text = self.tdock("prune", "--checkpoints")
-        self.assertRegex(text, r"5,\d+ +runs/a/checkpoints/step-000002 +neither among the newest nor the best\n")
-        self.assertRegex(text, r"nothing was removed; with --yes this frees 10,\d+ bytes\n")
+        self.assertRegex(text, r"5,\d+ +runs/a/checkpoints/step-000002 +\w")
+        self.assertRegex(text, r"--yes .*10,\d+ bytes\n")
         self.assertEqual(len(self.checkpoints(run)), 4)
         self.tdock("prune", "--unfinished")
         self.assertTrue(run.exists())
@@ -146,12 +149,12 @@ class Runs(unittest.TestCase):
         (run / "checkpoints/step-000009").mkdir()
         (run / "checkpoints/.step-000010").mkdir()
         (run / "checkpoints/mine").mkdir()
-        self.assertIn("its manifest cannot be read", self.tdock("prune", run, "--checkpoints", "--keep", 2, "--yes"))
+        self.assertRegex(self.tdock("prune", run, "--checkpoints", "--keep", 2, "--yes"), "step-000009 .*manifest")
         self.assertEqual(self.checkpoints(run), ["mine", "step-000001", "step-000003", "step-000004"])
         self.assertIn("removed", self.tdock("prune", run, "--checkpoints", "--yes"))
         self.assertEqual(self.checkpoints(run), ["mine", "step-000001", "step-000004"])
-        self.assertEqual(self.tdock("prune", run, run, "--checkpoints", "--yes"), "nothing to remove\n")
-        self.assertIn("has the metric 'x'", self.tdock("prune", run, "--checkpoints", "--best", "x", code=2).replace('"', "'"))
+        self.assertRegex(self.tdock("prune", run, run, "--checkpoints", "--yes"), r"\Anothing .*\n\Z")
+        self.assertRegex(self.tdock("prune", run, "--checkpoints", "--best", "x", code=2), """metric ["']x["']""")
 
     def test_prune_goes_by_the_metric_of_the_run(self):
         own = '  best_metric: "val/accuracy"\n  best_mode: min\n'
@@ -177,10 +180,10 @@ class Runs(unittest.TestCase):
         other.mkdir(parents=True)
         (other / "config.yaml").write_text("name: mine\n")
         run = self.make("a")
-        self.assertIn("is not the folder of a run", self.tdock("prune", run, other, "--failed", "--yes", code=2))
-        self.assertEqual(self.tdock("prune", "--unfinished", "--root", other, "--yes"), "nothing to remove\n")
+        mentions(self.tdock("prune", run, other, "--failed", "--yes", code=2), other)
+        self.assertRegex(self.tdock("prune", "--unfinished", "--root", other, "--yes"), r"\Anothing .*\n\Z")
         self.assertTrue(run.exists() and other.exists())
-        self.assertIn("say what to remove", self.tdock("prune", run, code=2))
+        mentions(self.tdock("prune", run, code=2), "--checkpoints", "--failed", "--unfinished")
         self.assertIn("--keep requires --checkpoints", self.tdock("prune", run, "--failed", "--keep", 2, code=2))
 
 

@@ -14,7 +14,7 @@ GRPO = "examples/tools/grpo.yaml"
 
 
 def run(*arguments):
-    return subprocess.run([tdock, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run([tdock, *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
 class Tools(unittest.TestCase):
