@@ -10,7 +10,8 @@ learned, or without the tool that it needs. The comments of examples/FOLDER/RECI
     # Control: METRIC <= NUMBER [with KEY=VALUE…]
 
 A metric is the last one of that name in the run's metrics.jsonl, or one that the example's own points.json has, or
-`seconds`: the time of all parts of the example. Every example must take less than ten minutes on two idle cores.
+`seconds`: the time of all parts of the example; of a processor, if that is less, as on a machine that others use. Every
+example must take less than ten minutes on two idle cores.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import operator
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -84,20 +86,25 @@ def figures_of(run):
     return figures
 
 
+def processor_seconds():
+    """Of all processes that have ended below this one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run(tdock, example, seed, out, control=None):
     """The figures of an example, or of its control with these overrides."""
     folder, recipe = example.split("/")
     permuted = [] if control is None else ["permuted", *control]
-    start = time.monotonic()
+    start, used = time.monotonic(), processor_seconds()
     done = subprocess.run(
         [ROOT / f"examples/{folder}/run.sh", recipe, out, str(seed), *permuted],
         env=os.environ | {"TDOCK": tdock}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        timeout=4 * LONGEST_SECONDS,
     )  # fmt: skip
     if done.returncode != 0:
         sys.exit(f"{example}, seed {seed}: {done.stderr[-2000:]}")
     figures = figures_of(out / (recipe + ("_permuted" if permuted else "")))
-    figures["seconds"] = {-1: time.monotonic() - start}
+    figures["seconds"] = {-1: min(time.monotonic() - start, processor_seconds() - used)}
     return figures
 
 
