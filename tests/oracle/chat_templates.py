@@ -60,7 +60,7 @@ class ChatTemplate:
 def resolved(path):
     """The path with the version of Python in place of its *."""
     found = list(Path("/").glob(str(path).lstrip("/")))
-    assert found, f"there is no {path}, which `scripts/setup.sh oracle` makes"
+    assert found, f"without {path}: run `scripts/setup.sh oracle`"
     return found[0]
 
 

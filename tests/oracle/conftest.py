@@ -6,6 +6,7 @@ where it is not set, a short one is made, of a model with grouped-query attentio
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # several threads spin, which tak
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests/integration"))  # for messages.py and waiting.py
 BUILD = Path(os.environ.get("TDOCK_BUILD", ROOT / "build/release")).resolve()
 
 
 def run_program(name, *arguments, **options):
-    """Runs a program of the build; its standard output."""
-    result = subprocess.run([BUILD / name, *map(str, arguments)], cwd=ROOT, capture_output=True, timeout=240, **options)
+    """The standard output of a program of the build."""
+    result = subprocess.run([BUILD / name, *map(str, arguments)], cwd=ROOT, capture_output=True, **options)
     assert result.returncode == 0, f"{name}: {result.stderr.decode()}"
     return result.stdout
 

@@ -133,14 +133,14 @@ def cached_logits(model, rows, prefill):
 
 
 def values_of(model, rows):
-    """What a classifier with one label gives for each token of each row, a list of [length, 1]."""
+    """Values of tokens by a classifier with one label: for each row an array [length, 1]."""
     with torch.no_grad():
         hidden = [model.base_model(input_ids=torch.tensor([row])).last_hidden_state[0] for row in rows]
         return [model.score(states).numpy() for states in hidden]
 
 
 def our_logits(folder, mode, given, *options, width=VOCABULARY):
-    """What `tdock_logits` gives for each token of each row, a list of [length, width]."""
+    """Values of tokens by `tdock_logits`: for each row an array [length, width]."""
     output = run_program("tdock_logits", folder, mode, *options, input=json.dumps(given).encode())
     flat = np.frombuffer(output, dtype=np.float32).reshape(-1, width)
     return np.split(flat, np.cumsum([len(row) for row in given["rows"]])[:-1])

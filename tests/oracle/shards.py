@@ -141,7 +141,7 @@ def main():
         for process in started:
             process.start()
         for process in started:
-            process.join(100)
+            process.join()
         sys.exit(any(process.exitcode != 0 for process in started))
 
 

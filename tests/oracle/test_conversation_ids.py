@@ -35,7 +35,7 @@ TEMPLATES_OF = {
     "prepended": ["axolotl/mistral_v1", "unsloth/vicuna_template", "unsloth/llama_template"],
     "stripping": ["llama.cpp/microsoft-Phi-3.5-mini-instruct", "trl/phi3_training", "unsloth/zephyr_template"],
 }  # fmt: skip
-UNUSED = "and would leave out"  # what ours says of a field that the template does not use
+UNUSED = "leave out"  # in our error about a field that the template does not use
 SET_BY_CONVERSATIONS = {"bos_token", "eos_token", "pad_token"}  # ours does not let variables stand for them
 ROLES = {"system", "user", "assistant", "developer", "tool", "function"}
 CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -224,7 +224,7 @@ def test_same_ids(kind):
 
 
 def test_what_is_said_has_no_special_token(kind):
-    """As many special tokens, and the same, as where it says nothing of the kind."""
+    """The same special tokens as in a conversation that spells none."""
     name, theirs, folder = kind
     ids = {token_id for token_id, token in theirs.added_tokens_decoder.items() if token.special}
     spelt = "".join(theirs.convert_ids_to_tokens(sorted(ids))) + SPECIAL

@@ -16,7 +16,7 @@ BEYOND_64_BITS = "more than 64 bits"
 
 
 def real(template):
-    """The text and the byte ranges of generations, or the error."""
+    """The text and its generations in bytes, or why there is none."""
     try:
         compiled = _compile_jinja_template.__wrapped__(template) if hasattr(_compile_jinja_template, "__wrapped__") else _compile_jinja_template(template)
         blocks, indices = [], []

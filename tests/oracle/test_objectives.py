@@ -38,7 +38,7 @@ def response_log_probs(model, row):
 
 
 def check_gradients(model, file):
-    """Ours, in a file, against those that backward() left in the parameters of theirs."""
+    """Compares those that we saved with those that backward() left in the parameters of theirs."""
     ours = load_file(file)
     theirs = {
         name.replace(".default", ""): parameter.grad

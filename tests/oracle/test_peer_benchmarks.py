@@ -9,7 +9,7 @@ from conftest import BUILD, ROOT
 
 
 def run(*command):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -11,6 +11,7 @@ from conftest import BUILD, ROOT, run_program
 from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows, values_of
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+from waiting import LONG
 
 
 def test_the_table_of_models_is_what_is_tested(tmp_path):
@@ -25,7 +26,7 @@ def test_the_table_of_models_is_what_is_tested(tmp_path):
         kinds = (AutoModelForCausalLM, AutoModelForSequenceClassification)
         assert classes == ", ".join(type(kind.from_config(config)).__name__ for kind in kinds)
     (tmp_path / "config.json").write_text('{"model_type": "other"}')
-    refused = subprocess.run([BUILD / "tdock_logits", tmp_path, "full"], capture_output=True, text=True, timeout=60)
+    refused = subprocess.run([BUILD / "tdock_logits", tmp_path, "full"], capture_output=True, text=True, timeout=LONG)
     supported = refused.stderr.rsplit("supported are ", 1)[1].strip().split(", ")
     assert [f"| `{name}`" for name in supported] == [row[0] for row in rows]
 

@@ -136,7 +136,7 @@ def start_ours(folder, frames, *options):
 
 
 def in_bytes(text, offsets):
-    """Places in characters as places in bytes, one after the other."""
+    """Places in characters as places in bytes, in one list."""
     if text.isascii():
         return [place for pair in offsets for place in pair]
     starts = [0]

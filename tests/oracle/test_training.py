@@ -71,6 +71,10 @@ def write_messages(path, pairs):
     jsonl(path, [messages(*pair) for pair in pairs])
 
 
+# The words of stanford_alpaca, in which models were trained.
+ALPACA = "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+
+
 class Form:
     """A form of a file: its name, what writes the records, and what a record is of a question and an answer."""
 
@@ -87,10 +91,7 @@ class Form:
         if self.prompt == "text":
             return question
         if self.prompt == "alpaca":
-            return (
-                "Below is an instruction that describes a task. Write a response that appropriately completes the "
-                f"request.\n\n### Instruction:\n{question}\n\n### Response:"
-            )
+            return f"{ALPACA}\n\n### Instruction:\n{question}\n\n### Response:"
         return tokenizer.apply_chat_template([turn("user", question)], add_generation_prompt=True, tokenize=False)
 
 

@@ -1,4 +1,4 @@
-"""What tests of training share: rows of tokens, models for both sides, and our side, the program `tdock_update`."""
+"""Rows of tokens, and models of both sides, of tests of training. Our side is `tdock_update`."""
 
 import json
 import random
