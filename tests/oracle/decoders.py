@@ -141,9 +141,16 @@ def values_of(model, rows):
 
 def our_logits(folder, mode, given, *options, width=VOCABULARY):
     """Values of tokens by `tdock_logits`: for each row an array [length, width]."""
-    output = run_program("tdock_logits", folder, mode, *options, input=json.dumps(given).encode())
-    flat = np.frombuffer(output, dtype=np.float32).reshape(-1, width)
-    return np.split(flat, np.cumsum([len(row) for row in given["rows"]])[:-1])
+    (values,) = our_logits_by_mode(folder, [mode], given, *options, width=width)
+    return values
+
+
+def our_logits_by_mode(folder, modes, given, *options, width=VOCABULARY):
+    """The same for each mode, by one process."""
+    output = run_program("tdock_logits", folder, ",".join(modes), *options, input=json.dumps(given).encode())
+    flat = np.frombuffer(output, dtype=np.float32).reshape(len(modes), -1, width)
+    ends = np.cumsum([len(row) for row in given["rows"]])[:-1]
+    return [np.split(values, ends) for values in flat]
 
 
 def difference(a, b):

@@ -1,13 +1,13 @@
 // For the oracle tests: what a model gives to rows of tokens.
 //
-// usage: tdock_logits MODEL full|left|packed|cached|greedy [options] < rows.json > outputs
+// usage: tdock_logits MODEL MODE,… [options] < rows.json > outputs
 //
 // Standard input is {"rows": [[token, …], …], "prefill": [length, …], "new_tokens": N}. Standard output is float32, the
-// logits of each token, or its value, row by row. `full` and `left` run all rows in one pass padded on the right or the
-// left, `packed` in one without padding. `cached` reads the first `prefill` tokens of each row in one pass over a
-// cache, and then all rows together one token at a time. `greedy` prints the N most likely tokens behind each row, as
-// JSON. --save writes the model, its adapters merged, --save-adapters writes those, and --save-gradients writes the
-// gradients of the loss of the next tokens instead of the outputs.
+// logits of each token, or its value, row by row, for one mode after the other. `full` and `left` run all rows in one
+// pass padded on the right or the left, `packed` in one without padding. `cached` reads the first `prefill` tokens of
+// each row in one pass over a cache, and then all rows together one token at a time. `greedy` prints the N most likely
+// tokens behind each row, as JSON. --save writes the model, its adapters merged, --save-adapters writes those, and
+// --save-gradients writes the gradients of the loss of the next tokens instead of the outputs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -148,7 +148,8 @@ absl::Status PrintGreedy(const model::Decoder& decoder, const Rows& rows, int64_
 }
 
 struct Options {
-  std::string model, mode, adapters, save, save_adapters, save_gradients, rope_scaling, recomputed = "nothing";
+  std::vector<std::string> modes;
+  std::string model, adapters, save, save_adapters, save_gradients, rope_scaling, recomputed = "nothing";
   bool bfloat16 = false;
   bool value_head = false;
   uint64_t max_file_bytes = uint64_t{1} << 40;
@@ -182,14 +183,19 @@ absl::Status Run(const Options& options) {
     if (options.recomputed == "layers") decoder.SetRecomputed(model::Recomputed::kLayers);
     return SaveGradients(decoder, rows, options.save_gradients);
   }
-  if (options.mode == "greedy") return PrintGreedy(decoder, rows, input.at("new_tokens").get<int64_t>());
-  const std::vector<at::Tensor> outputs =
-      options.mode == "cached" ? CachedLogits(decoder, rows, input.at("prefill").get<std::vector<int64_t>>())
-                               : Outputs(decoder, rows, options.mode);
-  for (const at::Tensor& row : outputs) {
-    const at::Tensor dense = row.contiguous();
-    std::cout.write(reinterpret_cast<const char*>(dense.const_data_ptr()),
-                    static_cast<std::streamsize>(dense.nbytes()));
+  for (const std::string& mode : options.modes) {
+    if (mode == "greedy") {
+      TDOCK_RETURN_IF_ERROR(PrintGreedy(decoder, rows, input.at("new_tokens").get<int64_t>()));
+      continue;
+    }
+    const std::vector<at::Tensor> outputs =
+        mode == "cached" ? CachedLogits(decoder, rows, input.at("prefill").get<std::vector<int64_t>>())
+                         : Outputs(decoder, rows, mode);
+    for (const at::Tensor& row : outputs) {
+      const at::Tensor dense = row.contiguous();
+      std::cout.write(reinterpret_cast<const char*>(dense.const_data_ptr()),
+                      static_cast<std::streamsize>(dense.nbytes()));
+    }
   }
   return std::cout.flush() ? absl::OkStatus() : absl::UnavailableError("standard output is closed");
 }
@@ -201,8 +207,9 @@ int main(int argc, char** argv) {
   tdock::Options options;
   CLI::App app("What a model gives to rows of tokens.");
   app.add_option("model", options.model)->required();
-  app.add_option("mode", options.mode)
+  app.add_option("modes", options.modes)
       ->required()
+      ->delimiter(',')
       ->check(CLI::IsMember({"full", "left", "packed", "cached", "greedy"}));
   app.add_option("--adapters", options.adapters);
   app.add_option("--save", options.save);

@@ -15,6 +15,7 @@ from decoders import (
     difference,
     full_logits,
     our_logits,
+    our_logits_by_mode,
     random_model,
     random_rows,
     rope,
@@ -37,14 +38,12 @@ def test_logits_are_those_of_hugging_face(name, tmp_path):
     full = full_logits(model, given["rows"])
     spread = np.concatenate(full).std()
     assert spread > 1, "logits so small would agree whatever the model did"
-    padded = our_logits(tmp_path, "full", given)
+    padded, left, packed, cached = our_logits_by_mode(tmp_path, ["full", "left", "packed", "cached"], given)
     assert difference(padded, full) < TOLERANCE
-    for mode in ("left", "packed"):
-        ours = our_logits(tmp_path, mode, given)
+    for mode, ours in (("left", left), ("packed", packed)):
         assert difference(ours, full) < TOLERANCE, mode
         assert difference(ours, padded) < 1e-5 * spread, mode
-    cached = cached_logits(model, given["rows"], given["prefill"])
-    assert difference(our_logits(tmp_path, "cached", given), cached) < TOLERANCE
+    assert difference(cached, cached_logits(model, given["rows"], given["prefill"])) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,10 +54,10 @@ def test_greedy_text_is_that_of_hugging_face(name, tmp_path):
     model = random_model(config)
     model.save_pretrained(tmp_path)
     rows = [row[:9] for row in random_rows()["rows"][2:4]]
-    output = run_program("tdock_logits", tmp_path, "greedy", input=json.dumps({"rows": rows, "new_tokens": 200}).encode())
+    output = run_program("tdock_logits", tmp_path, "greedy", input=json.dumps({"rows": rows, "new_tokens": 100}).encode())
     ids = torch.tensor(rows)
     theirs = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=200, min_new_tokens=200,
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=100, min_new_tokens=100,
         eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     assert json.loads(output) == theirs[:, 9:].tolist()
@@ -114,8 +113,8 @@ def test_a_stretched_rope_reads_on_behind_the_original_length(kind, tmp_path):
     numbers = random.Random(5)
     given = {"rows": [[numbers.randrange(61) for _ in range(150)]], "prefill": [120]}
     full = full_logits(model, given["rows"])
-    for mode in ("full", "cached"):
-        assert difference(our_logits(tmp_path, mode, given), full) < TOLERANCE
+    for ours in our_logits_by_mode(tmp_path, ["full", "cached"], given):
+        assert difference(ours, full) < TOLERANCE
 
 
 def test_a_dynamic_rope_follows_the_length_of_the_sequence(tmp_path):
@@ -127,8 +126,9 @@ def test_a_dynamic_rope_follows_the_length_of_the_sequence(tmp_path):
     for length in (64, 65, 150):
         given = {"rows": [[numbers.randrange(61) for _ in range(length)]], "prefill": [length]}
         full = full_logits(model, given["rows"])
-        for mode in ("full", "packed", "cached"):
-            assert difference(our_logits(tmp_path / "dynamic", mode, given), full) < TOLERANCE, (length, mode)
+        modes = ["full", "packed", "cached"]
+        for mode, ours in zip(modes, our_logits_by_mode(tmp_path / "dynamic", modes, given), strict=True):
+            assert difference(ours, full) < TOLERANCE, (length, mode)
         stretched = difference(our_logits(tmp_path / "default", "full", given), full) > 100 * TOLERANCE
         assert stretched == (length > 64)
 
@@ -178,8 +178,8 @@ def test_a_wrong_configuration_would_show(mistake, tmp_path):
     edit_config(tmp_path, **mistake)
     given = random_rows()
     full = full_logits(model, given["rows"])
-    for mode in ("full", "cached"):
-        assert difference(our_logits(tmp_path, mode, given), full) > 10 * TOLERANCE
+    for ours in our_logits_by_mode(tmp_path, ["full", "cached"], given):
+        assert difference(ours, full) > 10 * TOLERANCE
 
 
 def test_a_wrong_weight_would_show(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import BUILD, ROOT, run_program
-from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, random_model, random_rows, values_of
+from decoders import MODELS, TOLERANCE, difference, full_logits, our_logits, our_logits_by_mode, random_model, random_rows, values_of
 from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 from waiting import LONG
@@ -74,8 +74,7 @@ def test_a_value_head_is_that_of_a_classifier_with_one_label(name, tmp_path):
     given = random_rows()
     expected = values_of(model, given["rows"])
     assert np.concatenate(expected).std() > 0.1
-    for mode in ("full", "packed"):
-        ours = our_logits(tmp_path / "theirs", mode, given, "--save", tmp_path / "ours", width=1)
+    for ours in our_logits_by_mode(tmp_path / "theirs", ["full", "packed"], given, "--save", tmp_path / "ours", width=1):
         assert difference(ours, expected) < TOLERANCE
     again = opened(tmp_path / "ours", AutoModelForSequenceClassification)
     assert difference(values_of(again, given["rows"]), expected) < TOLERANCE
