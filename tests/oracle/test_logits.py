@@ -54,10 +54,10 @@ def test_greedy_text_is_that_of_hugging_face(name, tmp_path):
     model = random_model(config)
     model.save_pretrained(tmp_path)
     rows = [row[:9] for row in random_rows()["rows"][2:4]]
-    output = run_program("tdock_logits", tmp_path, "greedy", input=json.dumps({"rows": rows, "new_tokens": 100}).encode())
+    output = run_program("tdock_logits", tmp_path, "greedy", input=json.dumps({"rows": rows, "new_tokens": 200}).encode())
     ids = torch.tensor(rows)
     theirs = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=100, min_new_tokens=100,
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=200, min_new_tokens=200,
         eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     assert json.loads(output) == theirs[:, 9:].tolist()
