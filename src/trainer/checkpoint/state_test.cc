@@ -127,8 +127,8 @@ TEST(State, PartsThatDoNotFitAreRefused) {
   };
   const auto refused = [](const std::string& why) { return Fails(absl::StatusCode::kInvalidArgument, {"x", why}); };
   EXPECT_THAT(error_of({}), refused("missing"));
-  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[5/10]", 5}}), refused("numbers [4, 5) of 10 are in no part"));
-  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[4/10]", 5}}), refused("numbers [9, 10) of 10 are in no part"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[5/10]", 5}}), refused("[4, 5) of 10"));
+  EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[4/10]", 5}}), refused("[9, 10) of 10"));
   EXPECT_THAT(error_of({{"x[0/10]", 4}, {"x[3/10]", 7}}), refused("x[0/10] and x[3/10] overlap"));
   EXPECT_THAT(error_of({{"x[0/10]", 10}, {"x[2/10]", 3}}), refused("x[0/10] and x[2/10] overlap"));
   EXPECT_THAT(error_of({{"x", 10}, {"x[4/10]", 6}}), refused("x and x[4/10] overlap"));

@@ -53,7 +53,7 @@ TEST(StateTexts, RanksAreThoseThatTheFilesName) {
   EXPECT_EQ(*ranks({"state.json", "state-rank-2-of-3.json", "state-rank-1-of-3.json"}), 3);
   for (const char* file : {"state-rank-0-of-2.json", "state-rank-2-of-2.json", "state-rank--1-of-2.json",
                            "state-rank-1-of-99999999999999999999.json", "state-rank-.json"}) {
-    EXPECT_THAT(ranks({file}).status(), Fails(absl::StatusCode::kInvalidArgument, {file, "is of no rank"}));
+    EXPECT_THAT(ranks({file}).status(), Fails(absl::StatusCode::kInvalidArgument, {file}));
   }
 }
 
