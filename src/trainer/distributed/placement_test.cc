@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::trainer {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 runtime::RankEnvironment Ranks(int world_size, int of_machine) {
   return {.world_size = world_size, .local_world_size = of_machine};
@@ -51,18 +51,18 @@ TEST(Placement, APoolMayBeOnSeveralMachines) {
 
 TEST(Placement, WhatIsMissingIsNamed) {
   EXPECT_THAT(Refusal(With({"train=1", "rollout=4"}, {"rollout=rollout"}), Ranks(3, 3)),
-              AllOf(HasSubstr("resources.pools [train=1, rollout=4]"), HasSubstr("'rollout'"), HasSubstr("4")));
-  EXPECT_THAT(Refusal(With({"train=1"}, {}), Ranks(3, 3)), HasSubstr("leave ranks 1, 2 of 3 without a pool"));
+              Mentions({"resources.pools [train=1, rollout=4]", "'rollout'", "4"}));
+  EXPECT_THAT(Refusal(With({"train=1"}, {}), Ranks(3, 3)), Mentions({"ranks 1, 2 of 3"}));
 }
 
 TEST(Placement, WhatTrainsNeedsRankZero) {
-  EXPECT_THAT(Refusal(With({"rollout=1", "train=1"}, {"actor=train"}), Ranks(2, 2)), HasSubstr("actor trains"));
+  EXPECT_THAT(Refusal(With({"rollout=1", "train=1"}, {"actor=train"}), Ranks(2, 2)), Mentions({"actor trains"}));
 }
 
 TEST(Placement, PartialRolloutsAreOfRankZero) {
   RunConfig config = With({}, {});
   config.async.partial_rollout_max_split = 2;
-  EXPECT_THAT(Refusal(config, Ranks(2, 2)), HasSubstr("partial_rollout_max_split=2"));
+  EXPECT_THAT(Refusal(config, Ranks(2, 2)), Mentions({"partial_rollout_max_split=2"}));
   config.resources = With({"train=1", "ref=1"}, {"ref=ref"}).resources;
   EXPECT_TRUE(Place(config, Ranks(2, 2)).ok());
 }
@@ -70,8 +70,7 @@ TEST(Placement, PartialRolloutsAreOfRankZero) {
 TEST(Placement, OneRankAsksServers) {
   RunConfig config = With({}, {});
   config.servers.urls = {"http://127.0.0.1:8000"};
-  EXPECT_THAT(Refusal(config, Ranks(2, 2)),
-              HasSubstr("rollout.servers: one rank asks them, and the role rollout has 2"));
+  EXPECT_THAT(Refusal(config, Ranks(2, 2)), Mentions({"rollout.servers", "rollout has 2"}));
   config.resources = With({"train=1", "ref=1"}, {"ref=ref"}).resources;
   EXPECT_TRUE(Place(config, Ranks(2, 2)).ok());
 }

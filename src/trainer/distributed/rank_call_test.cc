@@ -28,7 +28,7 @@ absl::Status FirstOf(const std::vector<absl::Status>& statuses) {
 
 TEST(FirstError, IsTheOneThatSaysMost) {
   const absl::Status ok, told = absl::CancelledError("told to end"), left = absl::UnavailableError("rank 2 has left"),
-                         late = absl::DeadlineExceededError("rank 2 did not come"),
+                         late = absl::DeadlineExceededError("rank 2 is late"),
                          own = absl::DataLossError("a loss that is not finite");
   EXPECT_EQ(FirstOf({ok, ok, ok}), absl::OkStatus());
   // From what says least to what says most; which rank has it does not matter.

@@ -17,6 +17,7 @@
 #include "core/base/child_process.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/testing/patience.h"
 #include "dock/shared/shared_dock.h"
 #include "runtime/collective/gloo/gloo_collective.h"
 #include "runtime/launch/port.h"
@@ -61,7 +62,7 @@ absl::Status BeRank(int rank, int port, const std::string& dock_address, int los
   TDOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<runtime::Rendezvous> rendezvous,
       runtime::Rendezvous::Open({.rank = rank + 1, .world_size = 5, .master_addr = "127.0.0.1", .master_port = port},
-                                absl::Seconds(60)));
+                                kPatience));
   TDOCK_ASSIGN_OR_RETURN(const MeshCoordinates at, CoordinatesOf(rank, kTwoByTwo));
   TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Collective> group,
                          runtime::OpenGlooCollective({.rendezvous = *rendezvous,
@@ -69,7 +70,7 @@ absl::Status BeRank(int rank, int port, const std::string& dock_address, int los
                                                       .rank = static_cast<int>(at.tp),
                                                       .size = 2,
                                                       .host = "127.0.0.1"},
-                                                     Clock::Real().Now() + absl::Seconds(60)));
+                                                     Clock::Real().Now() + kPatience));
   TDOCK_ASSIGN_OR_RETURN(
       runtime::Replica replica,
       runtime::Replica::Make({.sizes = kTwoByTwo, .at = at, .group = *group, .dock = shared->dock()}));
@@ -119,7 +120,7 @@ class ReplicaProcesses : public testing::Test {
     const absl::StatusOr<int> port = runtime::FreePort();
     ASSERT_TRUE(port.ok()) << port.status();
     const auto rendezvous = runtime::Rendezvous::Open(
-        {.rank = 0, .world_size = 5, .master_addr = "127.0.0.1", .master_port = *port}, absl::Seconds(60));
+        {.rank = 0, .world_size = 5, .master_addr = "127.0.0.1", .master_port = *port}, kPatience);
     ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
     const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
     std::vector<std::unique_ptr<ChildProcess>> ranks;
@@ -133,12 +134,12 @@ class ReplicaProcesses : public testing::Test {
     }
     for (int rank = 0; rank < 4; ++rank) {
       ChildProcess& process = *ranks[static_cast<size_t>(rank)];
-      for (auto line = process.ReadLine(absl::Seconds(120)); line.ok(); line = process.ReadLine(absl::Seconds(120))) {
+      for (auto line = process.ReadLine(kPatience); line.ok(); line = process.ReadLine(kPatience)) {
         RowId row = 0;
         if (line->starts_with("computed ") && absl::SimpleAtoi(line->substr(9), &row)) computed_[row].insert(rank);
         if (line->starts_with("ended ")) ended_[rank] = line->substr(6);
       }
-      EXPECT_TRUE(process.Wait(absl::Seconds(120)).ok());
+      EXPECT_TRUE(process.Wait(kPatience).ok());
     }
   }
 

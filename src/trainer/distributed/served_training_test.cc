@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/testing/fails.h"
 #include "model/decoder/testing/models.h"
 #include "runtime/dispatch/method_table.h"
 #include "tdock/local_dock.h"
@@ -20,7 +22,6 @@ namespace tdock::trainer {
 namespace {
 
 using runtime::Value;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Its state is a number, of which this rank has all.
@@ -104,9 +105,7 @@ TEST_F(ServedTrainingTest, SavesThatOverlapAreNeverMixed) {
   ASSERT_EQ(Snapshot(8), absl::OkStatus());
   // Of the first there is nothing left, and the second is not written in its place.
   for (const auto& [step, part] : std::vector<std::pair<int64_t, int64_t>>{{7, 0}, {8, 1}, {0, 0}}) {
-    const absl::Status refused = Write(step, part);
-    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-    EXPECT_THAT(refused.message(), HasSubstr("there is no snapshot of step " + std::to_string(step)));
+    EXPECT_THAT(Write(step, part), Fails(absl::StatusCode::kFailedPrecondition, {absl::StrCat("step ", step)}));
     EXPECT_THAT(*Env::Real().List(folder_), IsEmpty());
   }
   EXPECT_EQ(Write(8), absl::OkStatus());

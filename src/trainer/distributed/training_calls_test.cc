@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/base/testing/fails.h"
 #include "model/decoder/testing/models.h"
 #include "tdock/batch.h"
 #include "tdock/column.h"
@@ -245,8 +246,7 @@ TEST_F(TrainingCallsTest, RanksThatSeeAnotherCheckpointUnderThePathAreNamed) {
   EXPECT_EQ(calls_.Begin(own), absl::OkStatus());
   checkpoint_of_others_ = *ManifestChecksum(Env::Real(), other);
   const absl::Status begun = calls_.Begin(own);
-  EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
-  EXPECT_THAT(begun.message(), AllOf(HasSubstr(own), HasSubstr("rank 1, rank 2"), HasSubstr("one folder")));
+  EXPECT_THAT(begun, Fails(absl::StatusCode::kFailedPrecondition, {own, "rank 1, rank 2", "one folder"}));
 }
 
 // What a worker answers, or its error.
@@ -280,9 +280,7 @@ TEST(ServedTraining, ReadsNoCheckpointThatIsNotAsItsManifestSays) {
                           {{R"("files": {})", R"("files": {"state.json": {"bytes": 2, "xxh3": "0"}})"}});
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/manifest.json", with_file).ok());
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/state.json", "{}").ok());
-  const absl::Status loaded = LoadedBy(folder).status();
-  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
-  EXPECT_THAT(loaded.message(), AllOf(HasSubstr("state.json has changed"), HasSubstr("that rank 0 goes on from")));
+  EXPECT_THAT(LoadedBy(folder).status(), Fails(absl::StatusCode::kDataLoss, {"state.json has changed", "rank 0"}));
 }
 
 }  // namespace
