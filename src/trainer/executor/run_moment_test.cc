@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
 #include "nlohmann/json.hpp"
 #include "tdock/local_dock.h"
@@ -10,6 +11,7 @@
 namespace tdock::trainer {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -37,7 +39,7 @@ class RunMomentTest : public testing::Test {
 };
 
 TEST_F(RunMomentTest, TellsWhoWorksOnWhatAndWhoWaitsForWhom) {
-  moment_.Enter(3, "carrying out its stages");
+  moment_.Enter(3, "training");
   ASSERT_TRUE(dock_->Take({.partition = "train", .consumer = "rollout", .min = 2, .max = 2}).ok());
   timeline_.Work("rollout", 2, "2 rows between 0 and 1");
   timeline_.Wait("actor");
@@ -48,12 +50,11 @@ TEST_F(RunMomentTest, TellsWhoWorksOnWhatAndWhoWaitsForWhom) {
   RunExplanation run = Explain();
   run.recipe = "grpo";
   const std::string text = ToText(run);
-  EXPECT_THAT(text, HasSubstr("GRPO, step 3: carrying out its stages, for 12.0 s\n"));
-  EXPECT_THAT(text,
-              HasSubstr("rollout: has worked on 2 rows between 0 and 1 for 12.0 s, with the last sign of progress "
-                        "2.0 s ago\n    rows: 0 waiting, 1 ready, 2 leased, 0 done\n"));
-  EXPECT_THAT(text, HasSubstr("actor: has waited for rows for 12.0 s\n    rows: 3 waiting"));
-  EXPECT_THAT(text, HasSubstr("lack 'answer': its writer 'rollout' has held the row under lease"));
+  EXPECT_THAT(text, HasSubstr("GRPO, step 3: training, for 12.0 s\n"));
+  EXPECT_THAT(text, ContainsRegex("rollout: [^\n]* worked on 2 rows between 0 and 1 for 12\\.0 s[^\n]* 2\\.0 s ago\n"
+                                  " +rows: 0 waiting, 1 ready, 2 leased, 0 done\n"));
+  EXPECT_THAT(text, ContainsRegex("actor: [^\n]* waited [^\n]* 12\\.0 s\n +rows: 3 waiting"));
+  EXPECT_THAT(text, Mentions({"lack 'answer'", "'rollout'", "under lease"}));
 }
 
 TEST_F(RunMomentTest, TheJsonSaysTheSame) {
