@@ -134,8 +134,7 @@ TEST(MergedFolder, AppearsWholeOrNotAtAllOnAFullDisk) {
     const absl::Status status = WriteMergedFolder(env, *source, target, options, &kept);
     most_kept = std::max(most_kept, kept);
     if (status.ok()) break;
-    EXPECT_THAT(status, Fails(absl::StatusCode::kResourceExhausted,
-                              {"No space left", "there is no " + target, "the same command goes on from there"}));
+    EXPECT_THAT(status, Fails(absl::StatusCode::kResourceExhausted, {"No space left", target, "same command"}));
     EXPECT_FALSE(Env::Real().Exists(target));
     EXPECT_FALSE(Env::Real().Exists(JoinPath(parent, ".model.merging/config.json")));
   }
@@ -239,7 +238,7 @@ TEST(SplitAdapters, OfAnotherModelThanTheBaseAreRefused) {
   EXPECT_THAT(OpenCheckpoint(env, factors, folder_of(shallow)).status(),
               Fails(absl::StatusCode::kInvalidArgument, {"model.layers.1.", "lacks"}));
   EXPECT_THAT(OpenCheckpoint(env, factors, folder_of(wide)).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"does not fit", "mlp"}));
+              Fails(absl::StatusCode::kInvalidArgument, {"not fit", "mlp"}));
 }
 
 TEST(Differences, AreAlsoFilesOfTheTokenizerThatOneFolderLacks) {
@@ -280,7 +279,7 @@ TEST(MergedFolder, IsKeptAsideIfItsPlaceIsTakenAtTheEnd) {
   };
   const absl::Status failed = WriteMergedFolder(env, *source, target, options);
   EXPECT_FALSE(failed.ok());
-  EXPECT_THAT(std::string(failed.message()), HasSubstr("the same command goes on from there"));
+  EXPECT_THAT(failed.message(), Mentions({target, "same command"}));
   ASSERT_EQ(env.RemoveAll(target), absl::OkStatus());
   size_t kept = 0;
   ASSERT_EQ(WriteMergedFolder(env, *source, target, {.max_file_bytes = 2000}, &kept), absl::OkStatus());
@@ -299,7 +298,7 @@ TEST(MergedFolder, OfMoreFilesThanCanBeReadIsNotBegun) {
   source.read = [](size_t, const at::Tensor&) { return absl::OkStatus(); };
   const std::string parent = NewFolder();
   EXPECT_THAT(WriteMergedFolder(Env::Real(), source, JoinPath(parent, "model"), {.max_file_bytes = 1}),
-              Fails(absl::StatusCode::kInvalidArgument, {"10001", "at most 10000", "allow larger ones"}));
+              Fails(absl::StatusCode::kInvalidArgument, {"10001", "at most 10000", "larger"}));
   EXPECT_THAT(*Env::Real().List(parent), IsEmpty());
 }
 
