@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_split.h"
 #include "core/base/rng.h"
+#include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
 #include "core/base/testing/limited_env.h"
 #include "nlohmann/json.hpp"
@@ -56,10 +57,7 @@ TEST_F(RunDirectoryTest, RefusesAFolderThatHoldsSomething) {
   ASSERT_TRUE(Create(env)->WriteConfig("seed: 1\n").ok());
   EXPECT_EQ(Read("config.yaml"), "seed: 1\n");
   const auto again = RunDirectory::Create(env, clock_, root_ + "/runs/it");
-  EXPECT_EQ(again.status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(again.status().message(),
-            "the run directory " + root_ +
-                "/runs/it already holds config.yaml and more: name another folder, or remove this one");
+  EXPECT_THAT(again.status(), Fails(absl::StatusCode::kAlreadyExists, {root_ + "/runs/it", "config.yaml"}));
   EXPECT_EQ(RunDirectory::Create(env, clock_, root_ + "/runs/it/config.yaml").status().code(),
             absl::StatusCode::kNotFound);
 }
@@ -209,10 +207,8 @@ TEST_F(RunDirectoryTest, StepsIncreaseOverAllPhases) {
   const Answer answer = {.prompt = "a"};
   ASSERT_TRUE(directory->LogSamples("sft", 3, std::span(&answer, 1)).ok());
   for (const char* phase : {"sft", "grpo"}) {
-    const absl::Status refused = directory->LogMetrics(phase, 3, {{"x", 2}});
-    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_EQ(refused.message(), absl::StrCat("step 3 of ", phase, " cannot follow step 3 in ", root_,
-                                              "/runs/it/metrics.jsonl: steps increase over all phases of a run"));
+    EXPECT_THAT(directory->LogMetrics(phase, 3, {{"x", 2}}),
+                Fails(absl::StatusCode::kFailedPrecondition, {"step 3", phase, root_ + "/runs/it/metrics.jsonl"}));
     EXPECT_EQ(directory->LogMetrics(phase, 2, {}).code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(directory->LogSamples(phase, 3, std::span(&answer, 1)).message(), HasSubstr("samples.jsonl"));
   }

@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/file_lock.h"
+#include "core/base/testing/fails.h"
 
 namespace tdock::trainer {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::Pair;
 
 class RunSummaryTest : public testing::Test {
@@ -99,8 +99,7 @@ TEST_F(RunSummaryTest, RefusesWhatIsNoRun) {
   for (const char* name : {"config_only", "other", "no_yaml", "nothing"}) {
     EXPECT_FALSE(IsRun(env_, JoinPath(root_, name)));
     const auto summary = SummarizeRun(env_, JoinPath(root_, name), 1);
-    EXPECT_EQ(summary.status().code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(std::string(summary.status().message()), HasSubstr("is not the folder of a run"));
+    EXPECT_THAT(summary.status(), Fails(absl::StatusCode::kNotFound, {JoinPath(root_, name)}));
   }
 }
 
