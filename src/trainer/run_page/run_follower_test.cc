@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -209,31 +209,44 @@ TEST_F(RunFollowerTest, SaysWhatCannotBeRead) {
   EXPECT_EQ(run.Since(seen)["problem"], "");
 }
 
-TEST_F(RunFollowerTest, ReadsAHundredThousandStepsInSecondsAndTellsThemInLittle) {
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+TEST_F(RunFollowerTest, ReadsAHundredThousandStepsQuicklyAndTellsThemInLittle) {
   std::string lines;
+  double parsing = 0;  // what a parser of JSON takes for the lines
   for (int step = 1; step <= 100'000; ++step) {
     absl::StrAppendFormat(&lines, "{\"phase\":\"grpo\",\"step\":%d", step);
     for (int metric = 0; metric < 20; ++metric) {
       absl::StrAppendFormat(&lines, ",\"actor/metric_%d\":%.17g", metric, std::sin(0.001 * step * metric));
     }
     lines += "}\n";
+    if (step % 10 != 0) continue;
+    const std::string line = lines.substr(lines.rfind('\n', lines.size() - 2) + 1);
+    const double begin = ThreadSeconds();
+    const LogRecord parsed = LogRecord::parse(line);
+    parsing += 10 * (ThreadSeconds() - begin);
+    EXPECT_EQ(parsed["step"], step);
   }
   Append("metrics.jsonl", lines);
   RunFollower run(Env::Real(), path_, "long", sequence_);
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = ThreadSeconds();
   PollAll(run);
   const LogRecord all = run.Since(0);
   const std::string text = all.dump();
-  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - begin;
+  const double whole = ThreadSeconds() - begin;
   EXPECT_EQ(all["phases"][0]["first_step"], 1);
   EXPECT_EQ(all["phases"][0]["last_step"], 100'000);
-  EXPECT_LT(whole.count(), 10) << lines.size() << " bytes";
+  EXPECT_LT(whole, 5 * parsing) << lines.size() << " bytes";
   EXPECT_LT(text.size(), 1'000'000);
   const uint64_t seen = sequence_.last;
   Append("metrics.jsonl", "{\"phase\":\"grpo\",\"step\":100001,\"actor/metric_1\":2}\n");
   PollAll(run);
   EXPECT_LT(run.Since(seen).dump().size(), 1000);
-  RecordProperty("seconds", absl::StrCat(whole.count()));
+  RecordProperty("seconds", absl::StrCat(whole));
   RecordProperty("bytes", absl::StrCat(text.size()));
 }
 
