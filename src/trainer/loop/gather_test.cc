@@ -179,9 +179,8 @@ TEST_F(GatherTest, RewardsAreComparedAsTheyAreClampedLater) {
 TEST_F(GatherTest, TooManyRoundsAreAnError) {
   const auto gather = Make({.stages = 2, .groups = 4, .max_rounds = 1});
   EXPECT_THAT(Run(*gather).status(),
-              Fails(absl::StatusCode::kFailedPrecondition, {"1 rounds of sampling", "2 of the 4 prompts",
-                                                            "of 3 prompts, 1 had answers with equal rewards, 1 "
-                                                            "on average"}));
+              Fails(absl::StatusCode::kFailedPrecondition,
+                    {"1 rounds", "2 of the 4 prompts", "of 3 prompts, 1 had", "equal rewards, 1 on average"}));
 }
 
 TEST_F(GatherTest, WhereItWasStoppedItGoesOn) {

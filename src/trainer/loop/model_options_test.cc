@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/fails.h"
 #include "model/decoder/testing/models.h"
 
 namespace tdock::trainer {
 namespace {
-
-using testing::HasSubstr;
 
 absl::StatusOr<ModelOptions> Read(const std::vector<std::string>& overrides) {
   ModelOptions options;
@@ -60,8 +59,9 @@ TEST(ModelOptions, OfYarnReachTheRope) {
 
 TEST(ModelOptions, OfARopeScalingNeedAFactor) {
   for (const char* type : {"linear", "dynamic", "llama3", "yarn"}) {
-    EXPECT_THAT(Read({absl::StrCat("model.override_config.rope_scaling.type=", type)}).status().message(),
-                HasSubstr("must be at least 1 with a rope scaling"));
+    EXPECT_THAT(Read({absl::StrCat("model.override_config.rope_scaling.type=", type)}).status(),
+                Fails(absl::StatusCode::kInvalidArgument,
+                      {absl::StrCat("rope_scaling.type = ", type), "rope_scaling.factor", "at least 1"}));
   }
   EXPECT_TRUE(Read({"model.override_config.rope_scaling.type=default"}).ok());
 }
@@ -75,7 +75,7 @@ TEST(ModelOptions, AddTheAdaptersThatAreAskedFor) {
   EXPECT_EQ(decoder.compute_type(), at::kBFloat16);
   EXPECT_EQ(decoder.NamedAdapters().size(), 2u * 2 * 2);
   model::Decoder gpt2 = model::TinyDecoder(model::TinyLearnedConfig(model::Architecture::kGpt2), 1, at::kCPU);
-  EXPECT_THAT(options->Apply(1, gpt2).message(), HasSubstr("model.target_modules: there is no linear layer 'q_proj'"));
+  EXPECT_THAT(options->Apply(1, gpt2).message(), Mentions({"model.target_modules: ", "'q_proj'"}));
 }
 
 TEST(ModelOptions, SetBatchInvariantModeWhereItExists) {
@@ -94,8 +94,9 @@ TEST(ModelOptions, SetBatchInvariantModeWhereItExists) {
 
 TEST(ModelOptions, OfWeightsInBfloat16AreForComputingInIt) {
   for (const char* compute : {"float32", "float16", "float64"}) {
-    EXPECT_THAT(Read({"model.param_dtype=bfloat16", absl::StrCat("model.compute_dtype=", compute)}).status().message(),
-                HasSubstr("set model.compute_dtype to bfloat16, too"));
+    EXPECT_THAT(Read({"model.param_dtype=bfloat16", absl::StrCat("model.compute_dtype=", compute)}).status(),
+                Fails(absl::StatusCode::kInvalidArgument,
+                      {"model.param_dtype = bfloat16", absl::StrCat("model.compute_dtype = ", compute)}));
   }
   const auto options = Read({"model.param_dtype=bfloat16", "model.compute_dtype=bfloat16"});
   ASSERT_TRUE(options.ok()) << options.status();
@@ -103,14 +104,14 @@ TEST(ModelOptions, OfWeightsInBfloat16AreForComputingInIt) {
 }
 
 TEST(ModelOptions, ThatMeanNothingTogetherAreRefused) {
-  EXPECT_THAT(Read({"model.override_config.rope_scaling.factor=2"}).status().message(),
-              HasSubstr("given without a rope scaling"));
-  EXPECT_THAT(
-      Read({"model.override_config.rope_scaling.type=linear", "model.override_config.rope_scaling.low_freq_factor=2"})
-          .status()
-          .message(),
-      HasSubstr("given for a rope scaling that does not have it"));
-  EXPECT_THAT(Read({"model.lora_alpha=2"}).status().message(), HasSubstr("given without adapters"));
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(Read({"model.override_config.rope_scaling.factor=2"}).status(),
+              Fails(kInvalid, {"model.override_config.rope_scaling.factor: "}));
+  EXPECT_THAT(Read({"model.override_config.rope_scaling.type=linear", "model.override_config.rope_scaling.factor=2",
+                    "model.override_config.rope_scaling.low_freq_factor=2"})
+                  .status(),
+              Fails(kInvalid, {"model.override_config.rope_scaling.low_freq_factor: "}));
+  EXPECT_THAT(Read({"model.lora_alpha=2"}).status(), Fails(kInvalid, {"model.lora_alpha: ", "model.lora_rank = 0"}));
 }
 
 }  // namespace

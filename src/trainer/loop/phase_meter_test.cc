@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "core/base/testing/fake_clock.h"
@@ -11,9 +12,10 @@ namespace tdock::trainer {
 namespace {
 
 // Touches so much memory that the allocator gives it back to the system when it is freed.
-void Hold(size_t bytes) {
+void Hold(size_t bytes, const std::function<void()>& meanwhile = nullptr) {
   const std::unique_ptr<char[]> held(new char[bytes]);
   std::memset(held.get(), 1, bytes);
+  if (meanwhile != nullptr) meanwhile();
   asm volatile("" : : "r"(held.get()) : "memory");
 }
 
@@ -46,11 +48,15 @@ TEST(PhaseMeter, ReportsTheMostMemoryOfEachPhaseAndOfAll) {
 
 TEST(PhaseMeter, SeesAPeakThatIsNotTheHighestOfTheProcess) {
   Hold(size_t{1} << 29);
-  PhaseMeter meter(Clock::Real(), Env::Real(), at::kCPU);
+  FakeClock clock;
+  PhaseMeter meter(clock, Env::Real(), at::kCPU);
   StepMetrics metrics;
   meter.Begin();
-  const absl::Time begun = Clock::Real().Now();
-  while (Clock::Real().Now() < begun + absl::Milliseconds(100)) Hold(size_t{1} << 28);
+  Hold(size_t{1} << 28, [&] {
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Milliseconds(10));
+    clock.AwaitWaiters(1);  // it has looked again
+  });
   meter.End("long", metrics);
   meter.Begin();
   meter.End("small", metrics);
