@@ -12,6 +12,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
+#include "core/base/testing/fails.h"
+#include "trainer/preflight/testing/number_lines.h"
 #include "trainer/recipes/recipes.h"
 
 namespace tdock::trainer {
@@ -95,7 +97,7 @@ TEST(Numbers, OfVerlsExampleFollowFromItsFile) {
   EXPECT_EQ(DerivedFrom(**recipe, "real_train_batch_size"), "5120: 1024 prompts x 5");
   EXPECT_EQ(DerivedFrom(**recipe, "local_batch"), "640: 1024 prompts x 5 / 8 ranks");
   EXPECT_EQ(DerivedFrom(**recipe, "local_mini_batch"), "160: 256 prompts x 5 / 8 ranks");
-  EXPECT_EQ(DerivedFrom(**recipe, "optimizer_steps"), "4: a batch of 1024 / mini-batches of 256");
+  EXPECT_THAT(DerivedFrom(**recipe, "optimizer_steps"), Follows(4, {"1024", "256"}));
   EXPECT_EQ(DerivedFrom(**recipe, "accumulations"), "2: local mini-batch 160 / micro-batch 80");
   EXPECT_EQ(DerivedFrom(**recipe, "total_optimizer_steps"), "400: 100 steps x 4");
   EXPECT_EQ(DerivedFrom(**recipe, "max_model_len"), "64: 16 + 48");
@@ -109,10 +111,10 @@ TEST(Numbers, OfMindSpeedsFileFollowToo) {
   EXPECT_EQ(DerivedFrom(**recipe, "devices"), "8: rl_config.actor_resource.num_npus");
   EXPECT_EQ(DerivedFrom(**recipe, "local_mini_batch"), "160: 256 prompts x 5 / 8 ranks");
   EXPECT_EQ(DerivedFrom(**recipe, "accumulations"), "2: local mini-batch 160 / micro-batch 80");
-  EXPECT_EQ(DerivedFrom(**recipe, "actor_rollout_dispatch_size"), "1280: all samples of one of 4 ranks");
-  EXPECT_EQ(DerivedFrom(**recipe, "actor_update_dispatch_size"), "640: all samples of one of 8 ranks");
-  EXPECT_EQ(DerivedFrom(**recipe, "ref_dispatch_size"), "640: all samples of one of 8 ranks");
-  EXPECT_EQ(DerivedFrom(**recipe, "reward_dispatch_size"), "5120: all samples of a batch");
+  EXPECT_THAT(DerivedFrom(**recipe, "actor_rollout_dispatch_size"), Follows(1280, {"4 ranks"}));
+  EXPECT_THAT(DerivedFrom(**recipe, "actor_update_dispatch_size"), Follows(640, {"8 ranks"}));
+  EXPECT_THAT(DerivedFrom(**recipe, "ref_dispatch_size"), Follows(640, {"8 ranks"}));
+  EXPECT_THAT(DerivedFrom(**recipe, "reward_dispatch_size"), Follows(5120, {"batch"}));
   EXPECT_EQ(DerivedFrom(**recipe, "adv_dispatch_size"), "1280: rl_config.adv_dispatch_size");
   EXPECT_EQ(DerivedFrom(**recipe, "critic_value_dispatch_size"), "none");
   EXPECT_EQ(DerivedFrom(**recipe, "max_model_len"), "64: generate_config.max_model_len");
@@ -136,97 +138,109 @@ TEST(Numbers, OfACriticAndAModelOfRewardsAreThoseOfTheirDevices) {
       Loaded(kMindSpeed, {"rl_config.critic_resource.num_npus=4", "rl_config.reward_resource.num_npus=6",
                           "reward_config.tensor_model_parallel_size=3", "critic_config.x=1"});
   ASSERT_TRUE(recipe.ok()) << recipe.status();
-  EXPECT_THAT(Violated(**recipe),
-              ElementsAre(StartsWith("reward_config.tensor_model_parallel_size: the 4 attention heads")));
-  EXPECT_EQ(DerivedFrom(**recipe, "critic_update_dispatch_size"), "1280: all samples of one of 4 ranks");
-  EXPECT_EQ(DerivedFrom(**recipe, "kl_dispatch_size"), "5120: all samples of a batch");
-  EXPECT_EQ(DerivedFrom(**recipe, "reward_dispatch_size"), "2560: all samples of one of 2 ranks");
+  EXPECT_THAT(Violated(**recipe), ElementsAre(Of("reward_config.tensor_model_parallel_size", {"4 attention heads"})));
+  EXPECT_THAT(DerivedFrom(**recipe, "critic_update_dispatch_size"), Follows(1280, {"4 ranks"}));
+  EXPECT_THAT(DerivedFrom(**recipe, "kl_dispatch_size"), Follows(5120, {"batch"}));
+  EXPECT_THAT(DerivedFrom(**recipe, "reward_dispatch_size"), Follows(2560, {"2 ranks"}));
 }
 
 struct Case {
   const char* yaml;
   std::vector<std::string> overrides;
-  const char* violation;
+  const char* keys = "";  // of the violation
+  std::vector<std::string> figures = {};
 };
 
 std::vector<Case> Cases() {
   return {
       {kVerl,
        {"trainer.n_gpus_per_node=7"},
-       "trainer.n_gpus_per_node, trainer.nnodes, rollout.tensor_model_parallel_size: 7 devices do not divide"},
-      {kVerl,
-       {"rollout.tensor_model_parallel_size=8"},
-       "rollout.tensor_model_parallel_size: the 4 attention heads of the model do not"},
+       "trainer.n_gpus_per_node, trainer.nnodes, rollout.tensor_model_parallel_size",
+       {"7 devices"}},
+      {kVerl, {"rollout.tensor_model_parallel_size=8"}, "rollout.tensor_model_parallel_size", {"4 attention heads"}},
       {kVerl,
        {"actor.megatron.pipeline_model_parallel_size=8"},
-       "actor.megatron.pipeline_model_parallel_size: the 4 layers of the model do not"},
-      {kVerl,
-       {"data.gen_batch_size=2048"},
-       "data.gen_batch_size, data.train_batch_size: 2048 prompts would be answered"},
+       "actor.megatron.pipeline_model_parallel_size",
+       {"4 layers"}},
+      {kVerl, {"data.gen_batch_size=2048"}, "data.gen_batch_size, data.train_batch_size", {"2048 prompts"}},
       {kVerl,
        {"rollout.val_kwargs.do_sample=true"},
-       "rollout.val_kwargs.temperature, rollout.val_kwargs.do_sample: validation samples"},
+       "rollout.val_kwargs.temperature, rollout.val_kwargs.do_sample",
+       {"above 0"}},
       {kVerl,
        {"rollout.max_model_len=60"},
-       "rollout.max_model_len, data.max_prompt_length, data.max_response_length: 60 tokens are less"},
+       "rollout.max_model_len, data.max_prompt_length, data.max_response_length",
+       {"60 tokens"}},
       {kVerl,
        {"rollout.context_length=60"},
-       "rollout.context_length, data.max_prompt_length, data.max_response_length: 60 tokens are less"},
+       "rollout.context_length, data.max_prompt_length, data.max_response_length",
+       {"60 tokens"}},
       {kVerl,
        {"data.max_response_length=49"},
-       "data.max_prompt_length, data.max_response_length: 65 tokens are more than the 64 positions"},
+       "data.max_prompt_length, data.max_response_length",
+       {"65 tokens", "64 positions"}},
       {kVerl,
        {"actor.use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=63"},
-       "actor.ppo_max_token_len_per_gpu, data.max_prompt_length, data.max_response_length: a pass of the actor takes"},
+       "actor.ppo_max_token_len_per_gpu, data.max_prompt_length, data.max_response_length",
+       {"the actor", "63"}},
       {kVerl,
        {"ref.log_prob_use_dynamic_bsz=true", "actor.ppo_max_token_len_per_gpu=63"},
-       "actor.ppo_max_token_len_per_gpu, data.max_prompt_length, data.max_response_length: a pass of the ref takes"},
+       "actor.ppo_max_token_len_per_gpu, data.max_prompt_length, data.max_response_length",
+       {"the ref", "63"}},
       {kVerl,
        {"actor.ppo_micro_batch_size=640"},
-       "actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size: the micro-batch is given in two forms"},
+       "actor.ppo_micro_batch_size_per_gpu, actor.ppo_micro_batch_size",
+       {"two forms"}},
       {kVerl,
        {"rollout.log_prob_micro_batch_size=640"},
-       "rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size: the micro-batch is given in two"},
-      {kVerl,
-       {"actor.clip_ratio_low=0.3"},
-       "actor.clip_ratio_low, actor.clip_ratio_high: the lower clip, 0.3, is above the upper one, 0.2"},
+       "rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size",
+       {"two forms"}},
+      {kVerl, {"actor.clip_ratio_low=0.3"}, "actor.clip_ratio_low, actor.clip_ratio_high", {"0.3", "0.2"}},
       {kMindSpeed,
        {"rl_config.verifier_weight=[1.0]"},
-       "rl_config.verifier_function, rl_config.verifier_weight: there are 2 verifiers and 1"},
+       "rl_config.verifier_function, rl_config.verifier_weight",
+       {"2 verifiers", "1 weights"}},
       {kMindSpeed,
        {"rl_config.ref_dispatch_size=300"},
-       "trainer.dispatch_size.ref, data.train_batch_size, rollout.n: 300 samples at a time do not divide"},
+       "trainer.dispatch_size.ref, data.train_batch_size, rollout.n",
+       {"300 samples"}},
       {kMindSpeed,
        {"rl_config.actor_update_dispatch_size=20"},
-       "rl_config.actor_update_dispatch_size, actor.ppo_mini_batch_size: 20 at a time are less"},
+       "rl_config.actor_update_dispatch_size, actor.ppo_mini_batch_size",
+       {"20 at"}},
       {kMindSpeed,
        {"rl_config.adv_dispatch_size=512"},
-       "rl_config.adv_dispatch_size, rollout.n: 512 samples at a time are no whole groups of 5"},
+       "rl_config.adv_dispatch_size, rollout.n",
+       {"512 samples", "groups of 5"}},
       {kMindSpeed,
        {"rl_config.ref_forward_micro_batch_size=300"},
-       "ref.log_prob_micro_batch_size_per_gpu, data.train_batch_size, rollout.n, rl_config.actor_resource.num_npus: "
-       "micro-batches of 300"},
+       "ref.log_prob_micro_batch_size_per_gpu, data.train_batch_size, rollout.n, rl_config.actor_resource.num_npus",
+       {"micro-batches of 300"}},
       {kMindSpeed,
        {"generate_config.max_model_len=64", "megatron_training.seq_length=65"},
-       "generate_config.max_model_len, megatron_training.seq_length: the engine takes 64 tokens, the trainer 65"},
+       "generate_config.max_model_len, megatron_training.seq_length",
+       {"64 tokens", "65"}},
       {kVerl,
        {"actor.ppo_mini_batch_size=4", "actor.ppo_micro_batch_size_per_gpu=4"},
-       "actor.ppo_mini_batch_size, rollout.n, trainer.n_gpus_per_node, trainer.nnodes: mini-batches of 4 prompts"},
+       "actor.ppo_mini_batch_size, rollout.n, trainer.n_gpus_per_node, trainer.nnodes",
+       {"4 prompts"}},
       {kVerl,
        {"actor.ppo_micro_batch_size_per_gpu=64"},
        "actor.ppo_micro_batch_size_per_gpu, actor.ppo_mini_batch_size, rollout.n, trainer.n_gpus_per_node, "
-       "trainer.nnodes: micro-batches of 64 do not divide"},
+       "trainer.nnodes",
+       {"micro-batches of 64"}},
       {kVerl,
        {"trainer.n_gpus_per_node=3"},
-       "data.train_batch_size, rollout.n, actor.ppo_micro_batch_size_per_gpu, trainer.n_gpus_per_node, trainer.nnodes: "
-       "1024 prompts x 5"},
+       "data.train_batch_size, rollout.n, actor.ppo_micro_batch_size_per_gpu, trainer.n_gpus_per_node, trainer.nnodes",
+       {"1024 prompts x 5"}},
       {kMindSpeed,
        {"rl_config.actor_resource.num_npus=3"},
-       "data.train_batch_size, rl_config.actor_resource.num_npus: 1024 prompts do not divide among the 3 ranks of the "
-       "actor"},
+       "data.train_batch_size, rl_config.actor_resource.num_npus",
+       {"1024 prompts", "3 ranks", "the actor"}},
       {kMindSpeed,
        {"rl_config.ref_dispatch_size=1280"},
-       "trainer.dispatch_size.ref, data.train_batch_size, rollout.n: 1280 samples at a time are more"},
+       "trainer.dispatch_size.ref, data.train_batch_size, rollout.n",
+       {"1280 samples"}},
   };
 }
 
@@ -234,7 +248,7 @@ TEST(Numbers, OfAnotherLayoutAreChecked) {
   for (const Case& c : Cases()) {
     const auto recipe = Loaded(c.yaml, c.overrides);
     ASSERT_TRUE(recipe.ok()) << c.overrides[0] << ": " << recipe.status();
-    EXPECT_THAT(Violated(**recipe), Contains(StartsWith(c.violation))) << c.overrides[0];
+    EXPECT_THAT(Violated(**recipe), Contains(Of(c.keys, c.figures))) << c.overrides[0];
   }
 }
 
@@ -250,7 +264,7 @@ TEST(Numbers, OfASupervisedRunNeedNoMiniBatches) {
       "recipe: sft\nmodel.alphabet: ab\ntrainer.n_gpus_per_node: 4\n"
       "data: {train_batch_size: 32, micro_batch_size_per_gpu: 5, max_length: 64}\n");
   ASSERT_TRUE(divided.ok()) << divided.status();
-  EXPECT_THAT(Violated(**divided), ElementsAre(HasSubstr("32 samples = 32 samples do not divide among 4 ranks")));
+  EXPECT_THAT(Violated(**divided), ElementsAre(Mentions({"32 samples", "4 ranks"})));
 }
 
 TEST(Numbers, OfAModelAreThoseOfItsConfig) {
@@ -266,15 +280,13 @@ TEST(Numbers, OfAModelAreThoseOfItsConfig) {
                                         "trainer.n_gpus_per_node: 4\nactor.megatron.tensor_model_parallel_size: 4\n");
   const auto recipe = Loaded(yaml);
   ASSERT_TRUE(recipe.ok()) << recipe.status();
-  EXPECT_THAT(Violated(**recipe),
-              ElementsAre(HasSubstr("the 6 attention heads of the model do not divide into 4 parts"),
-                          HasSubstr("the 48 positions")));
+  EXPECT_THAT(Violated(**recipe), ElementsAre(Mentions({"6 attention heads", "4 parts"}), Mentions({"48 positions"})));
   const auto longer =
       Loaded(yaml, {"model.override_config.rope_scaling.type=yarn", "model.override_config.rope_scaling.factor=1.5",
                     "actor.megatron.tensor_model_parallel_size=2"});
   ASSERT_TRUE(longer.ok()) << longer.status();
   EXPECT_THAT(Violated(**longer), IsEmpty());
-  EXPECT_EQ(DerivedFrom(**longer, "positions"), "72: of the model, with its rope scaling");
+  EXPECT_THAT(DerivedFrom(**longer, "positions"), Follows(72, {"rope scaling"}));
 }
 
 // More than twenty mistakes of all kinds.
@@ -327,43 +339,43 @@ TEST(Numbers, TwentyMistakesAreInOneReport) {
   const std::string message = absl::StrReplaceAll(recipe.status().message(), {{path, "run.yaml"}});
   const std::vector<std::string> lines = absl::StrSplit(message, '\n');
   const std::string actor = "actor_rollout_ref.actor.";
-  EXPECT_THAT(
-      lines,
-      UnorderedElementsAre(
-          StartsWith("run.yaml:2: seed: \"-1\" given, expected integer ≥ 0"),
-          StartsWith("run.yaml:3: device = \"7up\": "),
-          StartsWith("run.yaml:6: model.hidden_sise: unknown key; did you mean model.hidden_size?"),
-          StartsWith(
-              "run.yaml:7: model.hidden_size = 96 (default), model.num_attention_heads = 5: the heads must divide"),
-          StartsWith("run.yaml:7: model.num_attention_heads = 5, model.num_key_value_heads = 4 (default): the query"),
-          StartsWith(
-              "run.yaml:8: model.compute_dtype: \"float8\" given, expected float32, bfloat16, float16 or float64"),
-          StartsWith("run.yaml:9: model.override_config.num_experts: \"4\" given, remove it"),
-          StartsWith("run.yaml:11: data.train_files: a section of keys given, expected list of texts"),
-          StartsWith("run.yaml:13: data.max_prompt_length: \"sixteen\" given, expected integer ≥ 1"),
-          StartsWith("run.yaml:14: data.val_share: \"1.5\" given, expected number ≥ 0 and < 1"),
-          StartsWith("run.yaml:16: data.phase_shares: ${data.no_such_key}: there is no key data.no_such_key"),
-          StartsWith(
-              "run.yaml:19: " + actor + "ppo_mini_batch_size (actor.ppo_mini_batch_size here) = 32, " +
-              "data.train_batch_size = 100: the mini-batch must divide the batch; the nearest that does is 25 or"),
-          StartsWith("run.yaml:20: " + actor + "ppo_epochs (actor.ppo_epochs here): \"0\" given, expected integer ≥ 1"),
-          StartsWith("run.yaml:21: " + actor +
-                     "kl_loss_type (actor.kl_loss_type here): \"k9\" given, expected k1, abs"),
-          StartsWith("run.yaml:22: " + actor + "clip_ratio_low (actor.clip_ratio_low here) = 0.4, " + actor +
-                     "clip_ratio_high (actor.clip_ratio_high here) = 0.3: the lower clip, 0.4, is above"),
-          StartsWith("run.yaml:25: actor_rollout_ref.rollout.n (rollout.n here): \".nanx\" (from ${rollout.temp"),
-          StartsWith("run.yaml:26: actor_rollout_ref.rollout.top_p: \"0.9\" given, expected 1"),
-          StartsWith("run.yaml:27: actor_rollout_ref.ref: \"3\" given, expected a section with keys"),
-          StartsWith("run.yaml:29: reward.regex.pattern = \"(\": the pattern \"(\" does not compile"),
-          StartsWith("run.yaml:31: trainer.stop_when = \"accuracy above 0.3\": "),
-          StartsWith("run.yaml:32: trainer.n_gpus_per_node: one process does everything; remove it, or pass"),
-          StartsWith("run.yaml:32: trainer.n_gpus_per_node: \"eight\" given, expected integer ≥ 1"),
-          StartsWith("run.yaml:34: trainer.total_epochs: given twice, first in line 33"),
-          StartsWith("run.yaml:35: algorithm.adv_estimator: \"gae\" given, expected grpo, grpo_passk"),
-          StartsWith("run.yaml:36: rollout.temperature: \".nan\" given, expected number > 0"),
-          StartsWith("run.yaml:39: data.micro_batch_size_per_gpu: unknown key; did you mean"),
-          StartsWith("command line: trainer.test_freq: \"-2\" given, expected integer ≥ -1"),
-          StartsWith("command line: data.format: \"xml\" given, expected by_name, jsonl")));
+  const auto line = [](const std::string& start, std::vector<std::string> names = {}) {
+    const testing::Matcher<std::string> contains = Mentions(std::move(names));
+    return testing::Matcher<std::string>(testing::AllOf(StartsWith(start), contains));
+  };
+  EXPECT_THAT(lines,
+              UnorderedElementsAre(
+                  line("run.yaml:2: seed: \"-1\" given", {"integer ≥ 0"}), line("run.yaml:3: device = \"7up\": "),
+                  line("run.yaml:6: model.hidden_sise: unknown key", {"model.hidden_size"}),
+                  line("run.yaml:7: model.hidden_size = 96 (default), model.num_attention_heads = 5: "),
+                  line("run.yaml:7: model.num_attention_heads = 5, model.num_key_value_heads = 4 (default): "),
+                  line("run.yaml:8: model.compute_dtype: \"float8\" given", {"float32, bfloat16, float16 or float64"}),
+                  line("run.yaml:9: model.override_config.num_experts: \"4\" given", {"remove it"}),
+                  line("run.yaml:11: data.train_files: ", {"section", "list"}),
+                  line("run.yaml:13: data.max_prompt_length: \"sixteen\" given", {"integer ≥ 1"}),
+                  line("run.yaml:14: data.val_share: \"1.5\" given", {"number ≥ 0 and < 1"}),
+                  line("run.yaml:16: data.phase_shares: ${data.no_such_key}: "),
+                  line("run.yaml:19: " + actor + "ppo_mini_batch_size (actor.ppo_mini_batch_size here) = 32, " +
+                           "data.train_batch_size = 100: ",
+                       {"25 or 50"}),
+                  line("run.yaml:20: " + actor + "ppo_epochs (actor.ppo_epochs here): \"0\" given", {"integer ≥ 1"}),
+                  line("run.yaml:21: " + actor + "kl_loss_type (actor.kl_loss_type here): \"k9\" given", {"k1, abs"}),
+                  line("run.yaml:22: " + actor + "clip_ratio_low (actor.clip_ratio_low here) = 0.4, " + actor +
+                           "clip_ratio_high (actor.clip_ratio_high here) = 0.3: ",
+                       {"0.3", "0.4"}),
+                  line("run.yaml:25: actor_rollout_ref.rollout.n (rollout.n here): \".nanx\" (from ${rollout.temp"),
+                  line("run.yaml:26: actor_rollout_ref.rollout.top_p: \"0.9\" given, expected 1"),
+                  line("run.yaml:27: actor_rollout_ref.ref: \"3\" given", {"section"}),
+                  line("run.yaml:29: reward.regex.pattern = \"(\": ", {"compile"}),
+                  line("run.yaml:31: trainer.stop_when = \"accuracy above 0.3\": "),
+                  line("run.yaml:32: trainer.n_gpus_per_node: ", {"--lenient"}),
+                  line("run.yaml:32: trainer.n_gpus_per_node: \"eight\" given", {"integer ≥ 1"}),
+                  line("run.yaml:34: trainer.total_epochs: ", {"line 33"}),
+                  line("run.yaml:35: algorithm.adv_estimator: \"gae\" given", {"grpo, grpo_passk"}),
+                  line("run.yaml:36: rollout.temperature: \".nan\" given", {"number > 0"}),
+                  line("run.yaml:39: data.micro_batch_size_per_gpu: unknown key"),
+                  line("command line: trainer.test_freq: \"-2\" given", {"integer ≥ -1"}),
+                  line("command line: data.format: \"xml\" given", {"by_name, jsonl"})));
 }
 
 TEST(Numbers, HaveTheirLineWhereNothingElseIsWrong) {
@@ -371,9 +383,10 @@ TEST(Numbers, HaveTheirLineWhereNothingElseIsWrong) {
       "recipe: grpo\nmodel.alphabet: abc\nmodel.max_position_embeddings: 64\ndata.train_batch_size: 4\n"
       "actor.ppo_mini_batch_size: 4\ndata.max_response_length: 48\ndata.max_prompt_length: 60\n");
   const auto recipe = LoadRecipeWithNumbers(Env::Real(), path, {});
-  EXPECT_EQ(absl::StrReplaceAll(recipe.status().message(), {{path, "run.yaml"}}),
-            "run.yaml:7: data.max_prompt_length = 60, data.max_response_length = 48: 108 tokens are more than the 64 "
-            "positions of the model; nearest: data.max_response_length = 4 or less");
+  const std::string message = absl::StrReplaceAll(recipe.status().message(), {{path, "run.yaml"}});
+  EXPECT_THAT(message, Of("run.yaml:7: data.max_prompt_length = 60, data.max_response_length = 48",
+                          {"108 tokens", "64 positions"}));
+  EXPECT_THAT(message, EndsWith("; nearest: data.max_response_length = 4 or less"));
 }
 
 TEST(Numbers, OfDevicesAreInTheReportOfOtherMistakes) {
@@ -384,14 +397,12 @@ TEST(Numbers, OfDevicesAreInTheReportOfOtherMistakes) {
   EXPECT_THAT(
       lines,
       ElementsAre(
-          "command line: actor.optim.lr: \"fast\" given, expected number > 0",
-          "command line: trainer.n_gpus_per_node = 7, trainer.nnodes = 1, "
-          "actor_rollout_ref.rollout.tensor_model_parallel_size (rollout.tensor_model_parallel_size here) = 2: "
-          "7 devices do not divide into copies of the rollout model on 2 x 1 x 1 = 2 devices each; nearest: 6 or "
-          "8 devices",
-          HasSubstr("5120 samples do not divide among 7 ranks in micro-batches of 80; nearest: "
-                    "data.train_batch_size = 1792"),
-          EndsWith("1280 samples do not divide among 7 ranks")));
+          Of("command line: actor.optim.lr", {"\"fast\"", "number > 0"}),
+          Of("command line: trainer.n_gpus_per_node = 7, trainer.nnodes = 1, "
+             "actor_rollout_ref.rollout.tensor_model_parallel_size (rollout.tensor_model_parallel_size here) = 2",
+             {"7 devices", "2 x 1 x 1 = 2 devices", "nearest: 6 or 8 devices"}),
+          Mentions({"5120 samples", "7 ranks", "micro-batches of 80", "nearest: data.train_batch_size = 1792"}),
+          testing::AllOf(Mentions({"1280 samples"}), EndsWith("7 ranks"))));
 }
 
 TEST(Numbers, TheDocumentationShowsMessagesAsTheyAre) {
@@ -402,13 +413,12 @@ TEST(Numbers, TheDocumentationShowsMessagesAsTheyAre) {
   }
   // Of keys that are refused here, or beside a check of the recipe's own.
   const Case refused[] = {
-      {kVerl, {"actor.ppo_mini_batch_size=384", "actor.ppo_micro_batch_size_per_gpu=128"}, ""},
-      {kVerl, {"reward_model.overlong_buffer.enable=true", "reward_model.overlong_buffer.len=48"}, ""},
+      {kVerl, {"actor.ppo_mini_batch_size=384", "actor.ppo_micro_batch_size_per_gpu=128"}},
+      {kVerl, {"reward_model.overlong_buffer.enable=true", "reward_model.overlong_buffer.len=48"}},
       {kVerl,
        {"algorithm.filter_groups.enable=true", "algorithm.filter_groups.max_num_gen_batches=2",
-        "data.gen_batch_size=500"},
-       ""},
-      {kMindSpeed, {"rl_config.partial_rollout_max_split=2", "rl_config.guarantee_order=true"}, ""},
+        "data.gen_batch_size=500"}},
+      {kMindSpeed, {"rl_config.partial_rollout_max_split=2", "rl_config.guarantee_order=true"}},
   };
   for (const Case& c : refused) {
     const auto recipe = LoadRecipeWithNumbers(Env::Real(), WriteRun(c.yaml), c.overrides, {.lenient = true});

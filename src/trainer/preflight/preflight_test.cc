@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
 #include "core/base/testing/limited_env.h"
 #include "trainer/preflight/numbers.h"
 #include "trainer/preflight/passes.h"
@@ -67,6 +68,14 @@ std::map<std::string, int64_t> PartsByName(const MemoryEstimate& memory) {
   return parts;
 }
 
+// Of the part whose name contains the word; 0: there is none.
+int64_t BytesOfPart(const MemoryEstimate& memory, const std::string& word) {
+  for (const MemoryPart& part : memory.parts) {
+    if (absl::StrContains(part.name, word)) return part.bytes;
+  }
+  return 0;
+}
+
 TEST_F(PreflightTest, CountsTokensAndThoseThatAreTrainedOn) {
   const auto report = Look("sft", Reversals(false));
   ASSERT_TRUE(report.ok()) << report.status();
@@ -95,12 +104,12 @@ TEST_F(PreflightTest, NamesWhatIsLostAndTheKeysThatChangeIt) {
   for (const DataLoss& loss : report->data.losses) {
     losses.push_back(absl::StrCat(loss.samples, " ", loss.what, ": ", loss.keys));
   }
-  EXPECT_THAT(losses,
-              ElementsAre("1 left out: the prompt is too long: data.max_length", "1 cut at their end: data.max_length",
-                          "1 left out: they lack a value: data.columns.prompt, data.columns.chosen, "
-                          "data.columns.conversation"));
+  EXPECT_THAT(losses, ElementsAre(Mentions({"1 left out", "too long", ": data.max_length"}),
+                                  Mentions({"1 cut", ": data.max_length"}),
+                                  Mentions({"1 left out", "lack",
+                                            ": data.columns.prompt, data.columns.chosen, data.columns.conversation"})));
   EXPECT_EQ(report->data.longest, 12);
-  EXPECT_THAT(report->warnings, testing::Contains(HasSubstr("25.0 % of the samples are cut at their end")));
+  EXPECT_THAT(report->warnings, testing::Contains(Mentions({"25.0 %", "cut"})));
 }
 
 TEST_F(PreflightTest, TellsOfEmptyPromptsAndAnswers) {
@@ -113,10 +122,8 @@ TEST_F(PreflightTest, TellsOfEmptyPromptsAndAnswers) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->data.usable, 4);
   EXPECT_THAT(report->warnings,
-              ElementsAre("25.0 % of the samples are used although the prompt is empty (data.columns.prompt, "
-                          "data.columns.conversation)",
-                          "50.0 % of the samples are used although the answer is empty (data.columns.chosen, "
-                          "data.columns.conversation)"));
+              ElementsAre(Mentions({"25.0 %", "prompt is", "(data.columns.prompt, data.columns.conversation)"}),
+                          Mentions({"50.0 %", "answer is", "(data.columns.chosen, data.columns.conversation)"})));
   const auto texts = Look("sft", "{\"text\": \"12>21\"}\n{\"text\": \"13>31\"}\n", {"data.train_batch_size=2"});
   ASSERT_TRUE(texts.ok()) << texts.status();
   EXPECT_TRUE(texts->data.losses.empty());
@@ -128,7 +135,7 @@ TEST_F(PreflightTest, ReadsNoMoreThanItMay) {
   EXPECT_EQ(report->data.training, 80);
   EXPECT_EQ(report->data.read, 70);
   const auto text = ReportText(*report, *inputs_.tokenizer, nullptr, /*terminal=*/false);
-  EXPECT_THAT(*text, HasSubstr("80 samples, 70 of them read, from everywhere in the data"));
+  EXPECT_THAT(*text, Mentions({"80 samples, 70 of them", "everywhere"}));
   EXPECT_THAT(*text, HasSubstr("<eos>⟧"));
 }
 
@@ -143,7 +150,7 @@ TEST_F(PreflightTest, ReadsOnUntilSomethingCanBeUsed) {
     EXPECT_EQ(report->data.longest, 6);
   }
   EXPECT_THAT(Look("sft", lines, {}, {.reading = {.samples = 1}}).status().message(),
-              HasSubstr("none of the 2000 records can be used"));
+              Mentions({"none", "2000 records"}));
 }
 
 TEST_F(PreflightTest, StopsWhenItIsTold) {
@@ -180,8 +187,7 @@ TEST_F(PreflightTest, TheProbeMayAnswerMoreThanABatch) {
   const auto all = Look("grpo", Reversals(false), {}, {.probed_prompts = 100});
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ(all->probe->prompts, 80);
-  EXPECT_THAT(all->warnings,
-              testing::Contains("--probe asks for 100 prompts; of those that were read, only 80 can be used"));
+  EXPECT_THAT(all->warnings, testing::Contains(Mentions({"--probe", "100 prompts", "80"})));
 }
 
 TEST_F(PreflightTest, TheProbeTellsWhetherTheRoundsOfAStepWouldGiveEnoughPrompts) {
@@ -210,7 +216,7 @@ TEST_F(PreflightTest, TheProbeDoesNotScoreWhereAnotherProcessDoes) {
   EXPECT_FALSE(report->probe->prompt.empty());
   for (const std::string& warning : report->warnings) EXPECT_THAT(warning, testing::Not(HasSubstr("reward")));
   const auto text = ReportText(*report, *inputs_.tokenizer, recipe_->shape().rollout, /*terminal=*/false);
-  EXPECT_THAT(*text, HasSubstr("come from another process (trainer.external_stages)"));
+  EXPECT_THAT(*text, HasSubstr("another process (trainer.external_stages)"));
   EXPECT_THAT(*text, testing::Not(HasSubstr("mean reward")));
 }
 
@@ -226,20 +232,19 @@ TEST_F(PreflightTest, AProgramThatScoresIsStartedAndTried) {
   ASSERT_TRUE(report->reward.has_value());
   EXPECT_THAT(report->reward->scores, testing::ElementsAre(testing::Pair("sh", 0.25F)));
   const auto text = ReportText(*report, *inputs_.tokenizer, recipe_->shape().rollout, /*terminal=*/false);
-  EXPECT_THAT(*text, HasSubstr("reward: the right answer of a sample, scored in"));
+  EXPECT_THAT(*text, Mentions({"\nreward: ", "scored in", "0.250"}));
   EXPECT_THAT(Look("grpo", Reversals(false), {program("oops"), "reward.retries=0"}).status().message(),
-              testing::AllOf(HasSubstr("trying the reward with the right answer of a sample"), HasSubstr("oops")));
+              Mentions({"right answer", "oops"}));
   EXPECT_THAT(
       Look("grpo", Reversals(false), {program("oops"), "reward.retries=0", "reward.on_error=drop"}).status().message(),
-      testing::AllOf(HasSubstr("trying the reward with the right answer of a sample: it has no score"),
-                     HasSubstr("oops")));
+      Mentions({"right answer", "no score", "oops"}));
   EXPECT_THAT(Look("grpo", Reversals(false), {"reward.program=no-such-program"}).status().message(),
               HasSubstr("no-such-program"));
 }
 
 TEST_F(PreflightTest, ARecipeWithoutARolloutIsNotProbed) {
-  EXPECT_EQ(Look("sft", Reversals(false), {}, {.probed_prompts = 3}).status().message(),
-            "--probe tries the rollout, and the recipe sft has none: it learns from the answers of its data");
+  EXPECT_THAT(Look("sft", Reversals(false), {}, {.probed_prompts = 3}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"--probe", "rollout", "recipe sft"}));
 }
 
 TEST_F(PreflightTest, CountsWeightsAndWhatIsHeldBesideThem) {
@@ -262,7 +267,7 @@ TEST_F(PreflightTest, CountsMomentsAsTheyAreStoredAndTheAverage) {
         Look(recipe, Reversals(false), {key + ".moment_dtype=int8", "trainer.ema_decay=0.9", "model.hidden_size=64"});
     ASSERT_TRUE(report.ok()) << report.status();
     std::map<std::string, int64_t> parts = PartsByName(report->memory);
-    EXPECT_EQ(parts["average of weights"], parts["weights"]);
+    EXPECT_EQ(BytesOfPart(report->memory, "average"), parts["weights"]);
     // Of at least 4,096 numbers, a byte each and four for each 256; of fewer, float32.
     int64_t bytes = 0;
     for (const at::Tensor& parameter : inputs_.decoder->parameters()) {
@@ -275,22 +280,23 @@ TEST_F(PreflightTest, CountsMomentsAsTheyAreStoredAndTheAverage) {
 }
 
 TEST_F(PreflightTest, CountsWeightsOfBfloat16AndWhatStaysInFloat32BesideThem) {
-  const auto parts_with = [&](const std::string& type, const std::string& micro_batch) {
+  const auto memory_with = [&](const std::string& type, const std::string& micro_batch) {
     const auto report = Look("sft", Reversals(false),
                              {"model.param_dtype=" + type, "model.compute_dtype=" + type, "trainer.ema_decay=0.9",
                               "data.micro_batch_size_per_gpu=" + micro_batch});
     EXPECT_TRUE(report.ok()) << report.status();
-    return report.ok() ? PartsByName(report->memory) : std::map<std::string, int64_t>();
+    return report.ok() ? report->memory : MemoryEstimate();
   };
-  std::map<std::string, int64_t> wide = parts_with("float32", "1"), parts = parts_with("bfloat16", "1");
+  const MemoryEstimate half = memory_with("bfloat16", "1");
+  std::map<std::string, int64_t> wide = PartsByName(memory_with("float32", "1")), parts = PartsByName(half);
   const int64_t numbers = inputs_.decoder->parameter_count();
   EXPECT_EQ(parts["weights"], 2 * numbers);
   EXPECT_EQ(parts["optimizer state"], 2 * 4 * numbers);
-  EXPECT_EQ(parts["average of weights"], 4 * numbers);
+  EXPECT_EQ(BytesOfPart(half, "average"), 4 * numbers);
   EXPECT_GT(parts["gradients"], 4 * numbers);
   EXPECT_LT(parts["gradients"], wide["gradients"]);
   // One pass: the copy in float32 is made of its gradients.
-  std::map<std::string, int64_t> once = parts_with("bfloat16", "8");
+  std::map<std::string, int64_t> once = PartsByName(memory_with("bfloat16", "8"));
   EXPECT_GE(once["gradients"] + once["activations"] + once["logits"], 4 * numbers);
 }
 
@@ -359,7 +365,7 @@ TEST_F(PreflightTest, LongSamplesOfASecondDataSetAreCounted) {
     return report.ok() ? report->memory : MemoryEstimate();
   };
   const MemoryEstimate without = largest({}), with = largest({"actor.ptx_coef=1", "data.ptx_files=" + file});
-  EXPECT_EQ(with.when, "training on data.ptx_files");
+  EXPECT_THAT(with.when, HasSubstr("data.ptx_files"));
   EXPECT_NE(without.when, with.when);
   EXPECT_GT(with.peak, without.peak);
 }
@@ -383,11 +389,12 @@ TEST_F(PreflightTest, TheMemoryIsThatOfARankWithItsStage) {
     ASSERT_EQ(memory.shares.size(), 1u);
     EXPECT_EQ(parts["weights"], memory.shares[0].bytes[static_cast<size_t>(zero)].weights);
     EXPECT_EQ(parts["optimizer state"], memory.shares[0].bytes[static_cast<size_t>(zero)].moments);
-    EXPECT_EQ(parts["average of weights"], zero == 0 ? weights : weights / 4);
+    const int64_t average = BytesOfPart(memory, "average");
+    EXPECT_EQ(average, zero == 0 ? weights : weights / 4);
     EXPECT_EQ(parts["reference"], weights);  // each rank has it
     // All of them are there when answers are sampled; in training, some layers.
-    EXPECT_EQ(parts["gathered weights"] + parts["weights of layers"] > 0, zero == 3);
-    held.push_back(parts["weights"] + parts["optimizer state"] + parts["average of weights"]);
+    EXPECT_EQ(BytesOfPart(memory, "gathered") + BytesOfPart(memory, "layers") > 0, zero == 3);
+    held.push_back(parts["weights"] + parts["optimizer state"] + average);
     saving.push_back(memory.while_saving);
   }
   EXPECT_EQ(held[0], 4 * weights);
@@ -430,9 +437,9 @@ TEST_F(PreflightTest, WarnsOfARankThatNeedsMoreThanThereIs) {
   const int64_t alone = estimate(0, 1, kMuch).peak, part = estimate(3, 8, kMuch).peak;
   ASSERT_LT(part, alone - (int64_t{1} << 20));
   const int64_t between = (alone + part) / 2;
-  EXPECT_THAT(estimate(0, 1, between).warning, testing::StartsWith("the run will need about "));
-  EXPECT_THAT(estimate(0, 8, between).warning, testing::AllOf(testing::StartsWith("rank 0 will need about "),
-                                                              testing::EndsWith(", or raise zero_stage")));
+  EXPECT_THAT(estimate(0, 1, between).warning, testing::StartsWith("the run "));
+  EXPECT_THAT(estimate(0, 8, between).warning,
+              testing::AllOf(testing::StartsWith("rank 0 "), testing::EndsWith(" zero_stage")));
   EXPECT_EQ(estimate(3, 8, between).warning, "");
 }
 
