@@ -210,7 +210,7 @@ TEST_F(RunFollowerTest, SaysWhatCannotBeRead) {
 }
 
 double ThreadSeconds() {
-  timespec now;
+  timespec now = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
