@@ -7,8 +7,8 @@
 #include <optional>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "trainer/recipes/testing/small_run.h"
 #include "trainer/recipes/testing/talking_program.h"
 
@@ -63,17 +63,14 @@ TEST(EnvironmentRun, StoppedWhileTheEnvironmentIsSilentItGoesOnToTheSameWeights)
   ASSERT_TRUE(whole.run().Train().ok());
   TalkingRun slow(
       "n = int(open(F + 'n').read()) + 1 if os.path.exists(F + 'n') else 1; open(F + 'n', 'w').write(str(n))\n"
-      "    if n == 200: open(F + 'slow', 'w').close(); time.sleep(1000)");
+      "    if n == 200: open(F + 'slow', 'w').close(); time.sleep(3600)");
   std::atomic<bool> stop = false;
   std::thread stopper([&] {
-    const absl::Time until = absl::Now() + absl::Seconds(60);
-    while (!Env::Real().Exists(slow.folder() + "/slow") && absl::Now() < until) absl::SleepFor(absl::Milliseconds(5));
+    EXPECT_TRUE(Eventually([&] { return Env::Real().Exists(slow.folder() + "/slow"); }));
     stop = true;
   });
-  const absl::Time begun = absl::Now();
   const absl::Status status = slow.run().Train({.stop = &stop}).status();
   stopper.join();
-  EXPECT_LT(absl::Now() - begun, absl::Seconds(25)) << "its time limit is 30 s";
   EXPECT_THAT(status, Fails(absl::StatusCode::kCancelled, {"interrupted", "saved in"}));
   const auto result = slow.run().Train();
   ASSERT_TRUE(result.ok()) << result.status();
@@ -131,11 +128,11 @@ TEST(EnvironmentRun, WhatCannotBeTogetherIsRefused) {
   };
   EXPECT_THAT(refused({"reward.exact.weight=1"}), HasSubstr("the environment"));
   EXPECT_THAT(refused({"algorithm.adv_estimator=remax"}), HasSubstr("remax"));
-  EXPECT_THAT(refused({"rollout.min_response_tokens=2"}), HasSubstr("set it to 0"));
+  EXPECT_THAT(refused({"rollout.min_response_tokens=2"}), Mentions({"rollout.min_response_tokens = 2", "to 0"}));
   EXPECT_THAT(refused({"environment.max_turns=6"}), HasSubstr("lower environment.max_turns to 5"));
   EXPECT_THAT(refused({"environment.format=chat"}), HasSubstr("environment.format"));
   EXPECT_THAT(refused({"rollout.partial_rollout_max_split=3", "async_training.steps_ahead=1"}),
-              HasSubstr("the answers of an environment's episodes are not interrupted"));
+              Mentions({"rollout.partial_rollout_max_split = 3", "environment.max_turns"}));
 }
 
 }  // namespace

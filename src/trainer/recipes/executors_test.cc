@@ -2,12 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/time/clock.h"
-#include "trainer/recipes/testing/faulty_recipe.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
+#include "tdock/local_dock.h"
+#include "trainer/recipes/testing/hang_clock.h"
 #include "trainer/recipes/testing/small_run.h"
+#include "trainer/recipes/testing/told_recipe.h"
+#include "trainer/recipes/testing/watched_dock.h"
 
 namespace tdock::trainer {
 namespace {
@@ -72,27 +81,39 @@ INSTANTIATE_TEST_SUITE_P(
              }}),
     [](const auto& a_case) { return a_case.param.label; });
 
-// Likes nothing, and takes its time.
-class SlowReward final : public reward::Reward {
+// Likes nothing. Its first scores come once the rollout has answered 64 samples: those of two steps.
+class ScoresLate final : public reward::Reward {
  public:
-  explicit SlowReward(absl::Duration pause) : pause_(pause) {}
+  // The dock of a run.
+  std::unique_ptr<Dock> MakeDock(Clock& clock) {
+    auto dock = MakeLocalDock({.clock = &clock});
+    dock_ = dock.get();
+    return dock;
+  }
   absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
-    absl::SleepFor(pause_);
+    if (!waited_.exchange(true)) {
+      EXPECT_TRUE(Eventually([&] {
+        const auto status = dock_->GetConsumerStatus("train", "rollout");
+        return status.ok() && status->completed >= 64;
+      }));
+    }
     reward::Scores scores;
     scores.totals.assign(answers.size(), 0.5F);
     return scores;
   }
 
  private:
-  const absl::Duration pause_;
+  Dock* dock_ = nullptr;
+  std::atomic<bool> waited_ = false;
 };
 
 TEST(Asynchronous, SaysHowOldTheWeightsWereAndWhoWaited) {
   SmallRun run("grpo", {"async_training.steps_ahead=1", "trainer.total_training_steps=8", "trainer.test_freq=0",
-                        "algorithm.rollout_correction.rollout_is=token"});
-  SlowReward reward(absl::Milliseconds(30));
+                        "trainer.val_before_train=false", "algorithm.rollout_correction.rollout_is=token"});
+  ScoresLate reward;
   SmallRun::Outside outside;
   outside.reward = &reward;
+  outside.make_dock = [&](Clock& clock) { return reward.MakeDock(clock); };
   const auto result = run.Train(outside);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 8);
@@ -111,54 +132,16 @@ TEST(Asynchronous, SaysHowOldTheWeightsWereAndWhoWaited) {
   EXPECT_THAT(run.File("timeline.jsonl"), testing::HasSubstr(R"("stage":"reward","what":"work")"));
 }
 
-// Asks the run to stop once a stage has trained in a step.
-class StopsAfter final : public Stage {
- public:
-  StopsAfter(std::unique_ptr<Stage> stage, int64_t step, std::atomic<bool>& stop)
-      : stage_(std::move(stage)), step_(step), stop_(stop) {}
-  const ConsumerOptions& consumer() const override { return stage_->consumer(); }
-  bool uses_policy() const override { return stage_->uses_policy(); }
-  Together together() const override { return stage_->together(); }
-  bool trains() const override { return stage_->trains(); }
-  void Save(State& state) const override { stage_->Save(state); }
-  absl::Status Load(const State& state) override { return stage_->Load(state); }
-  absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
-    auto output = stage_->Run(rows, context);
-    if (trains() && context.step == step_) stop_ = true;
-    return output;
-  }
-
- private:
-  const std::unique_ptr<Stage> stage_;
-  const int64_t step_;
-  std::atomic<bool>& stop_;
-};
-
-class StoppedRecipe final : public FaultyRecipe {
- public:
-  StoppedRecipe(std::unique_ptr<Recipe> recipe, Faults& faults, int64_t step, std::atomic<bool>& stop)
-      : FaultyRecipe(std::move(recipe), faults), step_(step), stop_(stop) {}
-  absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
-    auto plan = FaultyRecipe::MakePlan(parts);
-    if (!plan.ok()) return plan;
-    for (auto& stage : plan->stages) stage = std::make_unique<StopsAfter>(std::move(stage), step_, stop_);
-    return plan;
-  }
-
- private:
-  const int64_t step_;
-  std::atomic<bool>& stop_;
-};
-
 TEST(Asynchronous, AStepThatIsStoppedAfterItHasTrainedTrainsOnce) {
   for (const int64_t step : {2, 4}) {  // in the middle, and the last
     SmallRun run("grpo", {"async_training.steps_ahead=1", "trainer.total_training_steps=4", "trainer.test_freq=1"});
     std::atomic<bool> stop = false;
-    Faults none(0, 0);
     SmallRun::Outside outside;
     outside.stop = &stop;
     outside.wrap = [&](std::unique_ptr<Recipe> recipe) {
-      return std::make_unique<StoppedRecipe>(std::move(recipe), none, step, stop);
+      return std::make_unique<ToldRecipe>(std::move(recipe), [&](const Stage& stage, int64_t of_stage) {
+        if (stage.trains() && of_stage == step) stop = true;
+      });
     };
     ASSERT_TRUE(absl::IsCancelled(run.Train(outside).status()));
     stop = false;
@@ -175,35 +158,43 @@ TEST(Asynchronous, AStepThatIsStoppedAfterItHasTrainedTrainsOnce) {
 // Does not come back before it is let go, whatever it is told.
 class HungReward final : public reward::Reward {
  public:
+  explicit HungReward(HangClock& clock) : clock_(clock) {}
   absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
-    while (hangs_) absl::SleepFor(absl::Milliseconds(1));
+    if (hangs_) {
+      EXPECT_TRUE(clock_.Hang()) << "it is not given up";
+    }
     reward::Scores scores;
     scores.totals.assign(answers.size(), 0.5F);
     return scores;
   }
-  void LetGo() { hangs_ = false; }
+  void LetGo() {
+    hangs_ = false;
+    clock_.LetGo();
+  }
 
  private:
+  HangClock& clock_;
   std::atomic<bool> hangs_ = true;
 };
 
 TEST(AStageThatHangs, EndsTheRunWithItsNameAndItsRowsAndTheRunGoesOn) {
   for (const char* mode : {"trainer.executor=concurrent", "async_training.steps_ahead=1"}) {
-    SmallRun run("grpo", {mode, "trainer.stage_timeout=0.5", "trainer.val_before_train=false", "trainer.test_freq=0",
-                          "trainer.save_freq=1"});
-    HungReward reward;
+    SmallRun run("grpo", {mode, absl::StrCat("trainer.stage_timeout=", HangClock::kPatience),
+                          "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1"});
+    HangClock clock;
+    HungReward reward(clock);
+    Observer observer({.taken = [&] { clock.NoteWork(); }});
     absl::Status given_up;
-    SmallRun::Outside outside;
+    SmallRun::Outside outside{.clock = clock};
     outside.reward = &reward;
+    outside.make_dock = [&](Clock& of_run) { return observer.Watch(MakeLocalDock({.clock = &of_run})); };
     outside.give_up = [&](const absl::Status& status) {
       given_up = status;
       reward.LetGo();
     };
     const auto result = run.Train(outside);
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded) << mode << ": " << result.status();
-    EXPECT_THAT(std::string(result.status().message()),
-                testing::AllOf(testing::HasSubstr("stage 'reward', "), testing::HasSubstr("rows between"),
-                               testing::HasSubstr("no sign of progress")));
+    EXPECT_THAT(result.status(), Fails(absl::StatusCode::kDeadlineExceeded, {"stage 'reward', ", "rows between"}))
+        << mode;
     EXPECT_EQ(given_up.code(), absl::StatusCode::kDeadlineExceeded);
     const auto gone_on = run.Train(outside);
     EXPECT_TRUE(gone_on.ok()) << gone_on.status();
@@ -218,52 +209,45 @@ TEST(Asynchronous, WhatCannotBeIsRefusedWithTheBound) {
     return std::string(result.status().message());
   };
   EXPECT_THAT(refused({"async_training.steps_ahead=1", "async_training.max_version_lag=1"}),
-              testing::AllOf(testing::HasSubstr("takes 2 optimizer steps"), testing::HasSubstr("at least 2")));
+              Mentions({"async_training.max_version_lag = 1", "2 optimizer steps", "at least 2"}));
   EXPECT_THAT(refused({"async_training.steps_ahead=1", "trainer.executor=sequential"}),
-              testing::HasSubstr("trainer.executor to auto"));
+              Mentions({"async_training.steps_ahead = 1", "trainer.executor = sequential", "auto"}));
   EXPECT_THAT(refused({"async_training.steps_ahead=1", "trainer.serve=unix"}),
-              testing::HasSubstr("on a dock of its own"));
-  EXPECT_THAT(refused({"rollout.partial_rollout_max_split=6"}), testing::HasSubstr("more parts than"));
-  EXPECT_THAT(refused({"trainer.dispatch_size.ref=6"}), testing::HasSubstr("a multiple of rollout.n"));
+              Mentions({"async_training.steps_ahead = 1", "trainer.serve = unix"}));
+  EXPECT_THAT(refused({"rollout.partial_rollout_max_split=6"}),
+              Mentions({"rollout.partial_rollout_max_split = 6", "data.max_response_length = 5"}));
+  EXPECT_THAT(refused({"trainer.dispatch_size.ref=6"}), Mentions({"trainer.dispatch_size.ref = 6", "rollout.n = 4"}));
   EXPECT_THAT(refused({"trainer.guarantee_order=true", "async_training.steps_ahead=1"}),
-              testing::HasSubstr("what is ready first"));
-  EXPECT_THAT(refused({"async_training.max_version_lag=8"}), testing::HasSubstr("training is synchronous"));
+              Mentions({"trainer.guarantee_order = true", "async_training.steps_ahead = 1"}));
+  EXPECT_THAT(refused({"async_training.max_version_lag=8"}),
+              Mentions({"async_training.max_version_lag: ", "async_training.steps_ahead"}));
 }
 
-// Asks the run to stop when it has scored a while.
-class EndsTheRun final : public reward::Reward {
- public:
-  explicit EndsTheRun(std::atomic<bool>& stop) : stop_(stop) {}
-  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
-    scored_ += std::ssize(answers);
-    if (scored_ > 100) stop_ = true;
-    reward::Scores scores;
-    scores.totals.assign(answers.size(), 0.5F);
-    return scores;
-  }
-
- private:
-  std::atomic<bool>& stop_;
-  int64_t scored_ = 0;
-};
-
 TEST(Asynchronous, RowsThatWereAnsweredAheadAreNotLeftBehind) {
-  SmallRun run("grpo", {"async_training.steps_ahead=2", "trainer.total_training_steps=40"});
+  SmallRun run("grpo", {"async_training.steps_ahead=2", "trainer.total_training_steps=40",
+                        "trainer.val_before_train=false", "trainer.test_freq=0"});
   std::atomic<bool> stop = false;
-  EndsTheRun reward(stop);
+  ScoresLate reward;
   SmallRun::Outside outside;
   outside.reward = &reward;
+  outside.make_dock = [&](Clock& clock) { return reward.MakeDock(clock); };
   outside.stop = &stop;
+  outside.wrap = [&](std::unique_ptr<Recipe> recipe) {
+    return std::make_unique<ToldRecipe>(std::move(recipe), [&](const Stage& stage, int64_t) {
+      if (stage.trains()) stop = true;  // after the first step, while the second one's answers are there
+    });
+  };
   const auto stopped = run.Train(outside);
   ASSERT_TRUE(absl::IsCancelled(stopped.status())) << stopped.status();
+  outside.wrap = nullptr;
+  outside.reward = nullptr;
   outside.overrides = {"async_training.steps_ahead=0"};
   outside.allow_changed = {"async_training.steps_ahead"};
   stop = false;
-  EXPECT_THAT(std::string(run.Train(outside).status().message()), testing::HasSubstr("answered ahead of the step"));
+  EXPECT_THAT(run.Train(outside).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"answered ahead", "async_training.steps_ahead"}));
   outside.overrides = {};
   outside.allow_changed = {};
-  outside.reward = nullptr;
-  stop = false;
   const auto gone_on = run.Train(outside);
   ASSERT_TRUE(gone_on.ok()) << gone_on.status();
   EXPECT_EQ(gone_on->steps, 40);

@@ -49,8 +49,9 @@ TEST_F(Learning, TheExampleLearnsAdditionIn120StepsFromItsOwnRewardsAlone) {
   ASSERT_TRUE(supervised.ok()) << supervised.status();
   EXPECT_EQ(supervised->ended, "val/accuracy >= 0.30");
   const std::string model = "model.path=" + folder_ + "/sft/checkpoint";
+  const std::string only_at_the_ends = "trainer.test_freq=0";  // it is validated, which takes long
 
-  const auto reinforced = Train("grpo", "grpo", "test", {model, "trainer.total_training_steps=120"});
+  const auto reinforced = Train("grpo", "grpo", "test", {model, "trainer.total_training_steps=120", only_at_the_ends});
   ASSERT_TRUE(reinforced.ok()) << reinforced.status();
   const double before = reinforced->first.at("val/accuracy");
   EXPECT_GE(before, 0.15);
@@ -58,7 +59,8 @@ TEST_F(Learning, TheExampleLearnsAdditionIn120StepsFromItsOwnRewardsAlone) {
   EXPECT_GE(reinforced->last.at("val/accuracy"), 0.80);
 
   PermutedReward reward;
-  const auto permuted = Train("grpo", "permuted", "test", {model, "trainer.total_training_steps=20"}, &reward);
+  const auto permuted =
+      Train("grpo", "permuted", "test", {model, "trainer.total_training_steps=20", only_at_the_ends}, &reward);
   ASSERT_TRUE(permuted.ok()) << permuted.status();
   EXPECT_LT(permuted->last.at("val/accuracy"), before + 0.05);
 }

@@ -16,6 +16,7 @@
 
 #include "absl/time/clock.h"
 #include "core/base/child_process.h"
+#include "core/base/testing/patience.h"
 #include "nlohmann/json.hpp"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/recipes/testing/watched_run.h"
@@ -27,6 +28,8 @@ namespace {
 constexpr char kErrandVariable[] = "TDOCK_TEST_ERRAND";
 // No run has fewer calls of the dock that may change rows.
 constexpr int kCallsOfARun = 90;
+// So that a run is killed even if the thread that does it gets no processor.
+constexpr int kMostCallsSince = 10;
 
 // What a process that may be killed does.
 struct Errand {
@@ -37,7 +40,7 @@ struct Errand {
   // When it is killed: at a moment of its call of the dock with this number, from 1 on; 0: never.
   int call = 0;
   WatchedDock::Moment moment = WatchedDock::Moment::kBefore;
-  int delay_us = 0;               // after that moment, while everything goes on
+  int delay_us = 0;               // after that moment, while everything goes on, but no more than a few calls later
   bool after_checkpoint = false;  // of a later call, if the run has no checkpoint before
   bool is_confused = false;       // see Confused
 };
@@ -50,7 +53,10 @@ class Killer {
       : errand_(errand), checkpoints_(Env::Real(), errand.folder + "/run/checkpoints") {}
 
   void During(WatchedDock::Moment moment) {
-    if (moment == WatchedDock::Moment::kBefore) is_due_ = ++call_ >= errand_.call && errand_.call > 0 && MayKill();
+    if (moment == WatchedDock::Moment::kBefore) {
+      if (is_killing_ && ++calls_since_ == kMostCallsSince) Kill();
+      is_due_ = ++call_ >= errand_.call && errand_.call > 0 && MayKill();
+    }
     if (!is_due_ || moment != errand_.moment || is_killing_) return;
     if (errand_.delay_us == 0) Kill();
     is_killing_ = true;
@@ -81,7 +87,7 @@ class Killer {
   const CheckpointFolder checkpoints_;
   std::atomic<bool> save_ = false;
   // By one thread at a time.
-  int call_ = 0;
+  int call_ = 0, calls_since_ = 0;  // since it is to be killed
   bool is_due_ = false, is_killing_ = false;
 };
 
@@ -118,11 +124,11 @@ class ObservedKills : public testing::TestWithParam<WatchedRecipe> {
     EXPECT_TRUE(child.ok()) << child.status();
     std::string said;
     for (;;) {
-      const auto line = (*child)->ReadLine(absl::Minutes(2));
+      const auto line = (*child)->ReadLine(kPatience);
       if (!line.ok()) break;
       absl::StrAppend(&said, *line, "\n");
     }
-    const absl::StatusOr<int> code = (*child)->Wait(absl::Minutes(2));
+    const absl::StatusOr<int> code = (*child)->Wait(kPatience);
     EXPECT_TRUE(code.ok()) << code.status();
     const bool killed = code == absl::StatusOr<int>(128 + SIGKILL);
     EXPECT_TRUE(killed || code == absl::StatusOr<int>(0)) << "it has ended with " << code.value_or(-1) << ":\n" << said;

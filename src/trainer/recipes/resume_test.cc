@@ -4,15 +4,23 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <random>
 #include <set>
+#include <thread>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "core/base/file_lock.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/failing_env.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/limited_env.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/recipes/testing/small_run.h"
+#include "trainer/recipes/testing/told_recipe.h"
 
 namespace tdock::trainer {
 namespace {
@@ -22,25 +30,78 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Says that a run is to stop when it is asked for the time for the n-th time, which runs do at every place where they
-// can stop.
+// can stop. Threads that wait by the clock look again and again, and do not count: how often depends on the load.
 class StoppingClock final : public Clock {
  public:
   explicit StoppingClock(int64_t calls) : left_(calls) {}
   const std::atomic<bool>* stop() const { return &stop_; }
 
   absl::Time Now() override {
-    if (left_.fetch_sub(1) <= 0) stop_ = true;
+    {
+      const std::lock_guard lock(calls_mu_);
+      if (!waiting_.contains(std::this_thread::get_id()) && left_-- <= 0) stop_ = true;
+    }
     return Real().Now();
   }
-  void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) { Real().Wait(cv, mu, deadline); }
+  void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) {
+    {
+      const std::lock_guard lock(calls_mu_);
+      waiting_.insert(std::this_thread::get_id());
+    }
+    Real().Wait(cv, mu, deadline);
+  }
   std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override {
     return Real().SetAlarm(at, std::move(call));
   }
   void CancelAlarm(const AlarmId& id) override { Real().CancelAlarm(id); }
 
  private:
-  std::atomic<int64_t> left_;
+  std::mutex calls_mu_;
+  int64_t left_;
+  std::set<std::thread::id> waiting_;
   std::atomic<bool> stop_ = false;
+};
+
+// The real time, which a test can move forward.
+class LeapingClock final : public Clock {
+ public:
+  void Leap(absl::Duration by) { leap_ns_ += absl::ToInt64Nanoseconds(by); }
+
+  absl::Time Now() override { return Real().Now() + leap(); }
+  void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) {
+    Real().Wait(cv, mu, deadline - leap());
+  }
+  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override {
+    return Real().SetAlarm(at - leap(), std::move(call));
+  }
+  void CancelAlarm(const AlarmId& id) override { Real().CancelAlarm(id); }
+
+ private:
+  absl::Duration leap() const { return absl::Nanoseconds(leap_ns_.load()); }
+
+  std::atomic<int64_t> leap_ns_ = 0;
+};
+
+// Notes the checkpoints that are written, in their order.
+class NotingEnv final : public LimitedEnv {
+ public:
+  NotingEnv() : LimitedEnv(Env::Real(), int64_t{1} << 40) {}
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    const absl::Status renamed = LimitedEnv::Rename(from, to);
+    const size_t name = to.rfind('/') + 1;
+    if (renamed.ok() && absl::EndsWith(to.substr(0, name), "/checkpoints/") && to[name] != '.') {
+      const std::lock_guard lock(written_mu_);
+      written_.push_back(to.substr(name));
+    }
+    return renamed;
+  }
+  // Read after the run.
+  const std::vector<std::string>& written() const { return written_; }
+
+ private:
+  std::mutex written_mu_;
+  std::vector<std::string> written_;
 };
 
 std::vector<std::string> SftWithEverything() {
@@ -154,7 +215,7 @@ TEST_P(Stopped, AnywhereGoesOnBitForBit) {
   ASSERT_TRUE(expected.ok()) << expected.status();
   std::mt19937 random(11);  // NOLINT(cert-msc51-cpp): the same each time
   const auto inside = [](const std::string& place) { return place.find("-0", place.size() - 3) != std::string::npos; };
-  // Where runs were stopped depends on the time that they take.
+  // Where runs were stopped.
   std::set<std::string> places;
   for (int round = 0; round < 4 || (round < 40 && std::none_of(places.begin(), places.end(), inside)); ++round) {
     SmallRun run(GetParam().recipe, overrides);
@@ -185,18 +246,23 @@ INSTANTIATE_TEST_SUITE_P(Runs, Stopped,
                          [](const auto& subject) { return subject.param.recipe; });
 
 TEST(Stopped, SaysWhereItWasSavedAndHowToGoOn) {
-  SmallRun run("sft", {"trainer.total_training_steps=1000000", "trainer.max_minutes=0.01"});
-  const absl::Status status = run.Train().status();
-  EXPECT_THAT(status, Fails(absl::StatusCode::kCancelled,
-                            {"the time of trainer.max_minutes is over", "saved in " + NewestCheckpoint(run),
-                             "To go on: tdock train " + run.run_dir() + "/config.yaml"}));
+  SmallRun run("sft", {"trainer.total_training_steps=1000000", "trainer.max_minutes=60"});
+  LeapingClock clock;
+  const auto wrap = [&](std::unique_ptr<Recipe> recipe) -> std::unique_ptr<Recipe> {
+    return std::make_unique<ToldRecipe>(std::move(recipe), [&](const Stage&, int64_t step) {
+      if (step == 2) clock.Leap(absl::Hours(1));
+    });
+  };
+  const absl::Status status = run.Train({.clock = clock, .wrap = wrap}).status();
+  EXPECT_THAT(status, Fails(absl::StatusCode::kCancelled, {"trainer.max_minutes", "saved in " + NewestCheckpoint(run),
+                                                           "tdock train " + run.run_dir() + "/config.yaml"}));
   EXPECT_THAT(run.File("report.html"), HasSubstr("max_minutes"));
 }
 
 TEST(Stopped, BeforeItsFirstStepLeavesNothingToGoOnFrom) {
   const std::atomic<bool> stop = true;
   SmallRun run("sft");
-  EXPECT_THAT(run.Train({.stop = &stop}).status(), Fails(absl::StatusCode::kCancelled, {"before the first step"}));
+  EXPECT_THAT(run.Train({.stop = &stop}).status(), Fails(absl::StatusCode::kCancelled, {"first step"}));
   EXPECT_EQ(NewestCheckpoint(run), "");
   EXPECT_TRUE(run.Train().ok()) << "begins anew";
 }
@@ -213,15 +279,19 @@ TEST(Saving, KeepsTheNewestAndTheBest) {
   SmallRun run("sft", {"trainer.save_freq=1", "trainer.total_training_steps=6", "trainer.test_freq=1",
                        "trainer.max_checkpoints_to_keep=2", "trainer.best_metric=val/loss", "trainer.best_mode=max",
                        "optim.lr=1e-4"});
-  ASSERT_TRUE(run.Train().ok());
-  EXPECT_THAT(CheckpointNames(run),
-              testing::AllOf(testing::SizeIs(3), Contains("step-000000"), Contains("step-000006")))
-      << "the loss is greatest at first";
+  NotingEnv env;
+  ASSERT_TRUE(run.Train({.env = env}).ok());
+  // A step that ends while the checkpoint before is still being written has none.
+  ASSERT_GE(env.written().size(), 2u);
+  std::set<std::string> kept(env.written().end() - 2, env.written().end());
+  EXPECT_TRUE(kept.contains("step-000006"));
+  kept.insert("step-000000");
+  EXPECT_THAT(CheckpointNames(run), testing::ElementsAreArray(kept)) << "the loss is greatest at first";
   SmallRun late("sft", {"trainer.best_metric=val/accuracy", "trainer.val_before_train=false"});
   EXPECT_TRUE(late.Train().ok()) << "what has been trained is worth more";
   SmallRun wrong("sft", {"trainer.best_metric=val/accuracy"});
   EXPECT_THAT(wrong.Train().status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"val/accuracy is not measured", "val/loss"}));
+              Fails(absl::StatusCode::kInvalidArgument, {"trainer.best_metric = val/accuracy", "val/loss"}));
 }
 
 // A run of six steps, each saved, that is told to stop on the way.
@@ -239,17 +309,16 @@ TEST(Saving, ThatFailsAnywhereLeavesTheLastCheckpointAndTheRunGoesOn) {
   for (int64_t call = 0; failed; call += stride) {
     SmallRun run("sft", SavedOften());
     FailingEnv env(Env::Real(), call, "/checkpoints");
-    StoppingClock clock(120);
+    StoppingClock clock(100);
     const auto stopped = run.Train({.env = env, .stop = clock.stop(), .clock = clock});
     failed = env.failed();
     if (!stopped.ok() && !absl::IsCancelled(stopped.status())) {
       EXPECT_THAT(std::string(stopped.status().message()), HasSubstr("the test says so"));
     }
     for (const std::string& line : run.log()) {
-      if (!absl::StrContains(line, "the run goes on")) continue;
+      if (!absl::StrContains(line, "tries again")) continue;
       ++warned;
-      EXPECT_THAT(line, testing::ContainsRegex(
-                            "warning: saving step . in .*/run/checkpoints, for which about 0.*GB are needed"));
+      EXPECT_THAT(line, Mentions({"warning: ", " step ", run.run_dir() + "/checkpoints", " GB "}));
     }
     const std::string newest = NewestCheckpoint(run);
     if (!newest.empty()) {
@@ -262,43 +331,48 @@ TEST(Saving, ThatFailsAnywhereLeavesTheLastCheckpointAndTheRunGoesOn) {
     ExpectSame(run, whole);
     for (const std::string& name : CheckpointNames(run)) EXPECT_EQ(name.front(), 's') << "unfinished: " << name;
   }
-  EXPECT_GT(warned, 5);
+  // The first step is always saved, and the others if the checkpoint before is written by then.
+  EXPECT_GT(warned, 2);
 }
 
-// A run that has been stopped after some of its checkpoints.
+// A run that has been stopped after its third step, of which the last checkpoint is, and the one before of the first or
+// the second.
 struct StoppedRun {
-  explicit StoppedRun(std::vector<std::string> overrides = {}) : run("sft", With(std::move(overrides))) {
-    const auto result = run.Train();
-    EXPECT_THAT(result.status(), Fails(absl::StatusCode::kCancelled, {"saved in"}));
+  StoppedRun() : run("sft", {"trainer.save_freq=1", "trainer.total_training_steps=100000"}) {
+    EXPECT_THAT(TrainTo(3, {}, {}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
   }
-  static std::vector<std::string> With(std::vector<std::string> overrides) {
-    overrides.insert(overrides.end(),
-                     {"trainer.save_freq=1", "trainer.total_training_steps=100000", "trainer.max_minutes=0.004"});
-    return overrides;
-  }
+  // One more step.
   absl::Status GoOn(const std::vector<std::string>& overrides = {}, const std::vector<std::string>& allowed = {}) {
-    std::vector<std::string> all = {"trainer.max_minutes=0.002"};
-    all.insert(all.end(), overrides.begin(), overrides.end());
-    return run.Train({.allow_changed = allowed, .overrides = all}).status();
+    return TrainTo(0, overrides, allowed);
+  }
+  // Stops after the step, or after the first one if it is later.
+  absl::Status TrainTo(int64_t last, const std::vector<std::string>& overrides,
+                       const std::vector<std::string>& allowed) {
+    std::atomic<bool> stop = false;
+    const auto wrap = [&](std::unique_ptr<Recipe> recipe) -> std::unique_ptr<Recipe> {
+      return std::make_unique<ToldRecipe>(std::move(recipe), [&](const Stage&, int64_t step) {
+        if (step >= last) stop = true;
+      });
+    };
+    return run.Train({.stop = &stop, .allow_changed = allowed, .overrides = overrides, .wrap = wrap}).status();
   }
   SmallRun run;
 };
 
 TEST(GoingOn, WithSomethingElseIsRefusedByNameUnlessItIsAllowed) {
   StoppedRun stopped;
-  EXPECT_THAT(stopped.GoOn({"optim.lr=1", "seed=7"}),
-              Fails(absl::StatusCode::kFailedPrecondition,
-                    {"optim.lr was 0.001 and is 1", "seed was 1 and is 7", "the model has changed",
-                     "--allow-changed optim.lr --allow-changed seed"}));
+  EXPECT_THAT(
+      stopped.GoOn({"optim.lr=1", "seed=7"}),
+      Fails(absl::StatusCode::kFailedPrecondition, {"optim.lr was 0.001 and is 1", "seed was 1 and is 7", "the model ",
+                                                    "--allow-changed optim.lr --allow-changed seed"}));
   EXPECT_THAT(stopped.GoOn({"optim.lr=1"}, {"optim.lr"}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
   EXPECT_THAT(stopped.GoOn({"threads=1", "trainer.save_freq=3"}),
               Fails(absl::StatusCode::kFailedPrecondition, {"optim.lr was 1"}))
       << "what is allowed once holds from then on";
   ASSERT_EQ(WriteFileAtomically(Env::Real(), stopped.run.folder() + "/train.jsonl", Reversals(true)), absl::OkStatus());
-  EXPECT_THAT(stopped.GoOn({"optim.lr=1"}),
-              Fails(absl::StatusCode::kFailedPrecondition, {"the data has changed", "--allow-changed data"}));
+  EXPECT_THAT(stopped.GoOn({"optim.lr=1"}), Fails(absl::StatusCode::kFailedPrecondition, {"--allow-changed data"}));
   EXPECT_THAT(stopped.GoOn({"optim.lr=1"}, {"data"}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
-  EXPECT_THAT(stopped.run.log(), Contains(HasSubstr("goes on with its beginning")));
+  EXPECT_THAT(stopped.run.log(), Contains(Mentions({"data", "beginning"})));
 }
 
 TEST(GoingOn, FromADamagedCheckpointIsRefusedAndTheOneBeforeOffered) {
@@ -313,8 +387,8 @@ TEST(GoingOn, FromADamagedCheckpointIsRefusedAndTheOneBeforeOffered) {
   for (const std::string& damaged :
        {bytes.substr(0, 100), changed, *Env::Real().ReadFile(before + "/model.safetensors")}) {
     ASSERT_EQ(WriteFileAtomically(Env::Real(), file, damaged), absl::OkStatus());
-    EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kDataLoss,
-                                      {newest, "state.safetensors", "the one before: trainer.resume_mode=" + before}));
+    EXPECT_THAT(stopped.GoOn(),
+                Fails(absl::StatusCode::kDataLoss, {newest, "state.safetensors", "trainer.resume_mode=" + before}));
   }
   // Foreign: somebody else's manifest, and a newer version's.
   const std::string manifest = newest + "/manifest.json";
@@ -326,7 +400,7 @@ TEST(GoingOn, FromADamagedCheckpointIsRefusedAndTheOneBeforeOffered) {
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kFailedPrecondition, {manifest, "version 9", before}));
 
   EXPECT_THAT(stopped.GoOn({"trainer.resume_mode=" + before}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
-  EXPECT_THAT(stopped.run.log(), Contains(HasSubstr("going on from " + before)));
+  EXPECT_THAT(stopped.run.log(), Contains(Mentions({"from " + before})));
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kCancelled, {"saved in"})) << "the damaged one is gone";
 }
 
@@ -344,7 +418,7 @@ TEST(GoingOn, InAnotherFolderIsPossibleThereAtOnceAndBeyondTheEnd) {
   const auto result = run.Train({.overrides = {more, there}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 6);
-  EXPECT_THAT(run.log(), Contains(HasSubstr("going on from " + branch)));
+  EXPECT_THAT(run.log(), Contains(Mentions({"from " + branch})));
 
   SmallRun whole("sft", {more});
   ASSERT_TRUE(whole.Train().ok());
@@ -353,16 +427,17 @@ TEST(GoingOn, InAnotherFolderIsPossibleThereAtOnceAndBeyondTheEnd) {
 }
 
 TEST(GoingOn, InTheMiddleOfAStepIsPossibleOnlyAsItWasBegun) {
-  SmallRun run("grpo", {"trainer.peak_flops=1e12"});
-  for (int calls = 1; !NewestCheckpoint(run).ends_with("-01"); ++calls) {
-    ASSERT_TRUE(Env::Real().RemoveAll(run.run_dir()).ok());
-    StoppingClock clock(calls * 10);
-    EXPECT_TRUE(absl::IsCancelled(run.Train({.stop = clock.stop(), .clock = clock}).status()));
-  }
+  SmallRun run("grpo");
+  std::atomic<bool> stop = false;
+  const auto wrap = [&](std::unique_ptr<Recipe> recipe) -> std::unique_ptr<Recipe> {
+    return std::make_unique<ToldRecipe>(std::move(recipe), [&](const Stage&, int64_t) { stop = true; });
+  };
+  EXPECT_TRUE(absl::IsCancelled(run.Train({.stop = &stop, .wrap = wrap}).status()));
+  ASSERT_THAT(NewestCheckpoint(run), testing::EndsWith("-01"));
   EXPECT_THAT(run.Train({.allow_changed = {"rollout.n"}, .overrides = {"rollout.n=2"}}).status(),
-              Fails(absl::StatusCode::kFailedPrecondition, {"in the middle of a step", "rollout.n has changed"}));
+              Fails(absl::StatusCode::kFailedPrecondition, {"middle", "rollout.n has changed"}));
   EXPECT_THAT(run.Train({.overrides = {"trainer.serve=unix"}}).status(),
-              Fails(absl::StatusCode::kFailedPrecondition, {"in the middle of a step", "without trainer.serve"}));
+              Fails(absl::StatusCode::kFailedPrecondition, {"middle", "without trainer.serve"}));
   EXPECT_TRUE(run.Train({.allow_changed = {"actor.optim.lr"}, .overrides = {"actor.optim.lr=1e-5"}}).ok());
 }
 
@@ -376,7 +451,7 @@ TEST(GoingOn, InAnotherFolderLeavesTheFirstRunAsItIs) {
   EXPECT_EQ(NewestCheckpoint(stopped.run), newest);
   EXPECT_EQ(stopped.run.File("metrics.jsonl"), metrics);
   EXPECT_THAT(stopped.GoOn({"trainer.run_dir=" + branch, "trainer.resume_mode=" + newest}),
-              Fails(absl::StatusCode::kAlreadyExists, {newest, "is not a checkpoint of the run in " + branch}));
+              Fails(absl::StatusCode::kAlreadyExists, {newest, " in " + branch}));
 }
 
 // tests/data/checkpoint_1 is step 4 of this run, saved with trainer.save_freq=4 and trainer.max_checkpoints_to_keep=0.
@@ -387,7 +462,7 @@ TEST(GoingOn, FromACheckpointOfTheFirstVersionIsPossible) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 6);
   EXPECT_EQ(run.Metrics().front()["step"], 5);
-  EXPECT_NEAR(result->first.at("val/loss"), 2.5486261, 1e-6) << "as it was saved";
+  EXPECT_NEAR(result->first.at("val/loss"), 2.5486261, 1e-6) << "that of the checkpoint";
   EXPECT_NEAR(result->last.at("val/loss"), 2.4727016, 1e-4) << "as when it was not stopped";
 }
 
@@ -398,8 +473,8 @@ TEST(GoingOn, HappensOnlyWhereItIsWantedAndOnce) {
   {
     const auto lock = FileLock::Take(stopped.run.run_dir() + "/lock", "process 7 on another host");
     ASSERT_TRUE(lock.ok());
-    EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kAlreadyExists,
-                                      {stopped.run.run_dir() + " is in use", "held by process 7 on another host"}));
+    EXPECT_THAT(stopped.GoOn(),
+                Fails(absl::StatusCode::kAlreadyExists, {stopped.run.run_dir(), "process 7 on another host"}));
   }
   SmallRun ended("sft");
   ASSERT_TRUE(ended.Train().ok());

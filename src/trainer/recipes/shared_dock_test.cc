@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "tdock/local_dock.h"
 #include "trainer/recipes/testing/small_run.h"
 
@@ -15,6 +16,7 @@ namespace tdock::trainer {
 namespace {
 
 using nlohmann::json;
+using testing::Contains;
 using testing::HasSubstr;
 
 // A dock of this test's that a run is given as one that others have, too.
@@ -48,7 +50,7 @@ int64_t ScoreRows(Dock& dock, int64_t most = INT64_MAX) {
   int64_t scored = 0;
   while (scored < most) {
     const auto taken = dock.Take(
-        {.partition = "train", .consumer = "reward", .min = 1, .max = 5, .deadline = absl::Now() + absl::Seconds(100)});
+        {.partition = "train", .consumer = "reward", .min = 1, .max = 5, .deadline = absl::Now() + kPatience});
     if (absl::IsNotFound(taken.status())) {  // not yet
       absl::SleepFor(absl::Milliseconds(1));
       continue;
@@ -69,11 +71,10 @@ int64_t ScoreRows(Dock& dock, int64_t most = INT64_MAX) {
 
 // Waits until that many rows are ready for the reward stage.
 void AwaitReady(Dock& dock, int64_t rows) {
-  for (int64_t ready = 0; ready < rows;) {
-    absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(Eventually([&] {
     const auto status = dock.GetConsumerStatus("train", "reward");
-    if (status.ok()) ready = status->ready;
-  }
+    return status.ok() && status->ready >= rows;
+  }));
 }
 
 TEST(SharedDock, AStageOfAnotherProcessGivesTheSameMetricsBitForBit) {
@@ -106,7 +107,7 @@ TEST(SharedDock, IsAnnouncedWhileTheRunLastsAndShowsTheVersionsOfTheWeights) {
   std::string announced;
   int64_t version = kNoWeightsVersion;
   std::thread other([&] {
-    while (!Env::Real().Exists(run.run_dir() + "/dock.json")) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(Eventually([&] { return Env::Real().Exists(run.run_dir() + "/dock.json"); }));
     announced = run.File("dock.json");
     ScoreRows(lent.dock());
     version = lent.dock().GetStatus("train")->weights_version;
@@ -117,12 +118,11 @@ TEST(SharedDock, IsAnnouncedWhileTheRunLastsAndShowsTheVersionsOfTheWeights) {
   EXPECT_EQ(announced, "{\"address\":\"unix:/lent.sock\",\"partition\":\"train\"}\n");
   EXPECT_FALSE(Env::Real().Exists(run.run_dir() + "/dock.json"));
   EXPECT_EQ(version, 6);  // three steps, two updates each
-  EXPECT_THAT(run.log(), testing::IsSupersetOf<std::string>(
-                             {"warning: it is only lent",
-                              "the dock of this run is at unix:/lent.sock; for example: tdock dock status train "
-                              "--address unix:/lent.sock",
-                              "stage 'reward' is left to another process, which reads prompt_text, truth, data_source, "
-                              "response_text, finished and writes rewards"}));
+  EXPECT_THAT(run.log(), Contains("warning: it is only lent"));
+  EXPECT_THAT(run.log(), Contains(Mentions({"tdock dock status train --address unix:/lent.sock"})));
+  EXPECT_THAT(run.log(),
+              Contains(Mentions(
+                  {"stage 'reward'", "prompt_text, truth, data_source, response_text, finished", "writes rewards"})));
 }
 
 TEST(SharedDock, ARunOnADockOfOthersLeavesNothingOnItAndAPartitionThatExistsIsRefused) {
@@ -133,13 +133,9 @@ TEST(SharedDock, ARunOnADockOfOthersLeavesNothingOnItAndAPartitionThatExistsIsRe
 
   ASSERT_TRUE(lent.dock().CreatePartition({.name = "mine", .columns = {{"x", {}}}}).ok());
   SmallRun second("sft", {"trainer.dock=unix:/lent.sock", "trainer.partition=mine"});
-  const absl::Status status = second.Train({.open_shared_dock = lent.open()}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(
-      std::string(status.message()),
-      HasSubstr("the dock at unix:/lent.sock has a partition 'mine' already, with 0 rows: of a run that works on "
-                "it, or of one that was killed. Give this run another name, or, if no run uses that one, remove "
-                "it: tdock dock drop mine --yes --address unix:/lent.sock"));
+  EXPECT_THAT(second.Train({.open_shared_dock = lent.open()}).status(),
+              Fails(absl::StatusCode::kAlreadyExists,
+                    {"trainer.partition", "'mine'", "0 rows", "tdock dock drop mine --yes --address unix:/lent.sock"}));
   EXPECT_FALSE(Env::Real().Exists(second.run_dir()));
   EXPECT_EQ(lent.dock().ListPartitions()->size(), 1u);
 }
@@ -170,12 +166,10 @@ TEST(SharedDock, AStageThatNobodyCarriesOutEndsTheRunNamingStepAndStage) {
                {"trainer.dock=unix:/lent.sock", "trainer.external_stages=reward", "trainer.external_timeout=0.05"});
   Lent lent;
   const absl::Status status = run.Train({.open_shared_dock = lent.open()}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("grpo: step 1: stage 'reward': left to another process, which was to put rewards within 50ms: "
-                        "0 of 32 rows have it. No process holds rows of it"));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kDeadlineExceeded,
+                            {"grpo: step 1: stage 'reward': ", "rewards", "50ms", "0 of 32 rows"}));
   EXPECT_TRUE(lent.dock().ListPartitions()->empty());
-  EXPECT_THAT(run.File("report.html"), HasSubstr("left to another process"));
+  EXPECT_THAT(run.File("report.html"), HasSubstr("0 of 32 rows"));
 }
 
 TEST(SharedDock, ARunToldToStopWhileItWaitsForAnotherProcessEnds) {
@@ -189,7 +183,7 @@ TEST(SharedDock, ARunToldToStopWhileItWaitsForAnotherProcessEnds) {
   const absl::Status status = run.Train({.stop = &stop, .open_shared_dock = lent.open()}).status();
   other.join();
   // The rows of step 1 are not saved: it is carried out again.
-  EXPECT_THAT(status, Fails(absl::StatusCode::kCancelled, {"interrupted after step 0, and saved in"}));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kCancelled, {"interrupted", "step 0", "saved in"}));
 }
 
 TEST(SharedDock, WhatOtherProcessesCannotDoIsRefusedBeforeAnythingIsWritten) {
@@ -204,23 +198,26 @@ TEST(SharedDock, WhatOtherProcessesCannotDoIsRefusedBeforeAnythingIsWritten) {
   const std::string serve = "trainer.serve=unix";
   const std::string all_stages = "algorithm.rollout_correction.bypass_mode=false";
   EXPECT_THAT(refused("grpo", {serve, all_stages, "trainer.external_stages=rewards"}),
-              HasSubstr("trainer.external_stages: there is no stage 'rewards'; there is rollout, reward, ref, "
-                        "old_log_prob, advantage, actor; other processes can carry out reward, ref, advantage"));
+              Mentions({"trainer.external_stages: ", "'rewards'",
+                        "rollout, reward, ref, old_log_prob, advantage, actor;", " reward, ref, advantage"}));
   for (const char* stage : {"rollout", "old_log_prob", "actor"}) {
     EXPECT_THAT(refused("grpo", {serve, all_stages, absl::StrCat("trainer.external_stages=[reward,", stage, "]")}),
-                HasSubstr(absl::StrCat("stage '", stage, "' needs the weights that this process trains")));
+                Mentions({absl::StrCat("stage '", stage, "'"), "weights"}));
   }
   EXPECT_THAT(refused("sft", {serve, "trainer.external_stages=reward"}),
-              HasSubstr("there is actor; other processes can carry out none of them"));
-  EXPECT_THAT(refused("grpo", {"trainer.external_stages=reward"}), HasSubstr("no other process can reach the dock"));
-  EXPECT_THAT(refused("grpo", {serve, "trainer.dock=unix:/d"}), HasSubstr("remove one of the two"));
-  EXPECT_THAT(refused("grpo", {"trainer.serve=unix:relative"}), HasSubstr("unix:/PATH with an absolute path"));
-  EXPECT_THAT(refused("grpo", {"trainer.serve=yes"}), HasSubstr("HOST:PORT such as 127.0.0.1:0"));
+              Mentions({"trainer.external_stages: ", "'reward'", " actor;", " none "}));
+  EXPECT_THAT(refused("grpo", {"trainer.external_stages=reward"}),
+              Mentions({"trainer.external_stages = ", "trainer.serve"}));
+  EXPECT_THAT(refused("grpo", {serve, "trainer.dock=unix:/d"}), Mentions({"trainer.serve = unix", "trainer.dock = "}));
+  EXPECT_THAT(refused("grpo", {"trainer.serve=unix:relative"}), Mentions({"trainer.serve = ", "unix:/PATH"}));
+  EXPECT_THAT(refused("grpo", {"trainer.serve=yes"}), Mentions({"trainer.serve = ", "HOST:PORT"}));
   for (const char* address : {"foo", "unix", "unix:"}) {
-    EXPECT_THAT(refused("grpo", {absl::StrCat("trainer.dock=", address)}), HasSubstr(": give unix:/PATH or HOST:PORT"));
+    EXPECT_THAT(refused("grpo", {absl::StrCat("trainer.dock=", address)}),
+                Mentions({"trainer.dock = ", "unix:/PATH", "HOST:PORT"}));
   }
-  EXPECT_THAT(refused("grpo", {"trainer.dock_token_file=t"}), HasSubstr("only this process has the dock"));
-  EXPECT_THAT(refused("grpo", {serve, "trainer.dock_tls_cert=c"}), HasSubstr("a certificate and its key go together"));
+  EXPECT_THAT(refused("grpo", {"trainer.dock_token_file=t"}), Mentions({"trainer.dock_token_file: ", "trainer.serve"}));
+  EXPECT_THAT(refused("grpo", {serve, "trainer.dock_tls_cert=c"}),
+              Mentions({"trainer.dock_tls_cert = c", "trainer.dock_tls_key"}));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/testing/patience.h"
 
 namespace tdock::trainer {
 
@@ -54,9 +55,9 @@ class HangClock final : public Clock {
     working_->threads.insert(std::this_thread::get_id());
   }
 
-  // Does not come back before LetGo(); false if nobody calls that in a minute. For a thread that works.
+  // Does not come back before LetGo(); false if nobody calls that in five minutes. For a thread that works.
   bool Hang() {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto limit = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(tdock::kPatience);
     std::unique_lock lock(working_->mu);
     ++hanging_;
     while (!let_go_ && std::chrono::steady_clock::now() < limit) {

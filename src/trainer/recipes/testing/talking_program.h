@@ -11,9 +11,9 @@
 
 namespace tdock::trainer {
 
-// The overrides of a run that talks with it. Two turns: the environment says "7" after the first answer. F in `before`,
-// which is done before each answer to a message `m`, is `folder`, where the program is, and `turn` the number of the
-// model's turns.
+// The overrides of a run that talks with it, and waits for it as long as it takes. Two turns: the environment says "7"
+// after the first answer. F in `before`, which is done before each answer to a message `m`, is `folder`, where the
+// program is, and `turn` the number of the model's turns.
 inline std::vector<std::string> TalkingProgram(const std::string& folder, const std::string& before = "pass") {
   const std::string path = folder + "/talk.py";
   EXPECT_EQ(WriteFileAtomically(Env::Real(), path,
@@ -41,8 +41,13 @@ for line in sys.stdin:
         turns[episode] = turn + 1
 )")),
             absl::OkStatus());
-  return {"environment.format=text", "environment.tool_format=none", "environment.max_turns=3",
-          "data.max_response_length=9", "environment.program=python3 -S " + path};
+  return {"environment.format=text",
+          "environment.tool_format=none",
+          "environment.max_turns=3",
+          "environment.timeout=86400",
+          "environment.start_timeout=86400",
+          "data.max_response_length=9",
+          "environment.program=python3 -S " + path};
 }
 
 }  // namespace tdock::trainer
