@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/fails.h"
 #include "trainer/recipes/testing/small_run.h"
 
 namespace tdock::trainer {
 namespace {
-
-using testing::HasSubstr;
 
 // The metrics of the only step of a run with these keys.
 nlohmann::json StepWith(std::vector<std::string> overrides) {
@@ -199,24 +198,28 @@ TEST(ActorSection, AnswersOfASecondDataSetAreLearnedBeside) {
   ASSERT_TRUE(result.ok()) << result.status();
   const auto metrics = run.Metrics();
   EXPECT_LT(metrics.back()["actor/ptx_loss"].get<double>(), 0.8 * metrics[1]["actor/ptx_loss"].get<double>());
-  EXPECT_THAT(RefusalOf({"actor.ptx_coef=1"}), HasSubstr("name the files"));
-  EXPECT_THAT(RefusalOf({"actor.ptx_coef=1", "data.ptx_files=" + folder + "/none.jsonl"}), HasSubstr("none.jsonl"));
+  EXPECT_THAT(RefusalOf({"actor.ptx_coef=1"}), Mentions({"actor.ptx_coef = ", "data.ptx_files"}));
+  EXPECT_THAT(RefusalOf({"actor.ptx_coef=1", "data.ptx_files=" + folder + "/none.jsonl"}), Mentions({"none.jsonl"}));
 }
 
 TEST(ActorSection, WhatDoesNotFitTogetherIsRefused) {
-  EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gspo"}), HasSubstr("aggregated by seq-mean-token-mean only"));
-  EXPECT_THAT(RefusalOf({"actor.clip_ratio_c=0.5"}), HasSubstr("dual_clip must be above 1"));
-  EXPECT_THAT(RefusalOf({"algorithm.adv_estimator=grpo_passk", "rollout.n=1"}), HasSubstr("at least 2"));
-  EXPECT_THAT(RefusalOf({"actor.target_kl=0.1", "model.dropout=0.1"}), HasSubstr("what is dropped moves"));
-  EXPECT_THAT(RefusalOf({"algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0"}), HasSubstr("above 0"));
+  EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gspo"}), Mentions({"GSPO", "seq-mean-token-mean"}));
+  EXPECT_THAT(RefusalOf({"actor.clip_ratio_c=0.5"}), Mentions({"dual_clip", "0.5"}));
+  EXPECT_THAT(RefusalOf({"algorithm.adv_estimator=grpo_passk", "rollout.n=1"}),
+              Mentions({"rollout.n = 1", "at least 2"}));
+  EXPECT_THAT(RefusalOf({"actor.target_kl=0.1", "model.dropout=0.1"}),
+              Mentions({"actor.target_kl = 0.1", "model.dropout = 0.1"}));
+  EXPECT_THAT(RefusalOf({"algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0"}),
+              Mentions({"algorithm.kl_ctrl.kl_coef = ", "above 0"}));
   EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=clip_cov", "actor.policy_loss.clip_cov_ratio=0"}),
-              HasSubstr("expected number > 0"));
-  EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gpg", "actor.clip_ratio_low=0.1"}), HasSubstr("clips no ratio"));
-  EXPECT_THAT(RefusalOf({"actor.tau_pos=2"}), HasSubstr("only sapo has it"));
-  EXPECT_THAT(RefusalOf({"algorithm.kl_ctrl.kl_coef=1"}), HasSubstr("there is no KL in the reward"));
+              Mentions({"actor.policy_loss.clip_cov_ratio: ", "number > 0"}));
+  EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gpg", "actor.clip_ratio_low=0.1"}),
+              Mentions({"actor.clip_ratio_low: "}));
+  EXPECT_THAT(RefusalOf({"actor.tau_pos=2"}), Mentions({"actor.tau_pos: ", "sapo"}));
+  EXPECT_THAT(RefusalOf({"algorithm.kl_ctrl.kl_coef=1"}), Mentions({"algorithm.kl_ctrl.kl_coef: "}));
   EXPECT_THAT(
       RefusalOf({"algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive", "algorithm.kl_ctrl.horizon=5"}),
-      HasSubstr("above 6.4"));
+      Mentions({"algorithm.kl_ctrl.horizon = ", "above 6.4"}));
 }
 
 }  // namespace

@@ -157,14 +157,13 @@ TEST(Dapo, TooManyRoundsEndTheRunSayingWhatWasLeftOut) {
   SmallRun run("dapo", {"algorithm.filter_groups.max_num_gen_batches=3"});
   EXPECT_THAT(run.Train({.reward = &nothing}).status(),
               Fails(absl::StatusCode::kFailedPrecondition,
-                    {"dapo: step 1: 3 rounds of sampling (algorithm.filter_groups.max_num_gen_batches) have given 0 of "
-                     "the 8 prompts that a step trains on (data.train_batch_size): of 24 prompts, 24 had answers with "
-                     "equal rewards, 0 on average",
-                     "Raise rollout.n"}));
-  EXPECT_THAT(run.File("report.html"), HasSubstr("rounds of sampling"));
+                    {"dapo: step 1: 3 rounds", "(algorithm.filter_groups.max_num_gen_batches)", "0 of the 8 prompts",
+                     "(data.train_batch_size)", "of 24 prompts, 24 had", "0 on average", "rollout.n"}));
+  EXPECT_THAT(run.File("report.html"), HasSubstr("of 24 prompts, 24 had"));
   SmallRun never("dapo", {"algorithm.filter_groups.max_num_gen_batches=3", "data.gen_batch_size=2"});
   EXPECT_THAT(never.Train().status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"3 rounds answer 6 prompts, less than the 8 of a batch"}));
+              Fails(absl::StatusCode::kInvalidArgument,
+                    {"algorithm.filter_groups.max_num_gen_batches", "3 rounds", "6 prompts", "8"}));
 }
 
 TEST(Dapo, TheEndOfTheDataEndsTheLastStepWithThePromptsThatItHas) {
@@ -173,7 +172,7 @@ TEST(Dapo, TheEndOfTheDataEndsTheLastStepWithThePromptsThatItHas) {
                         "algorithm.filter_groups.max_num_gen_batches=0"});
   const auto result = run.Train({.reward = &reward});
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->ended, "the end of epoch 1");
+  EXPECT_THAT(result->ended, HasSubstr("epoch 1"));
   EXPECT_TRUE(result->last.contains("val/accuracy")) << "it is validated at the end";
   const std::vector<json> steps = Steps(run);
   ASSERT_GE(steps.size(), 2u);
@@ -210,7 +209,7 @@ TEST(Dapo, RewardsAreComparedBeforeOrAfterThePenaltyForLength) {
   Liked nothing("none");
   SmallRun by_score("dapo", overlong);
   EXPECT_THAT(by_score.Train({.reward = &nothing}).status(),
-              Fails(absl::StatusCode::kFailedPrecondition, {"2 rounds of sampling"}));
+              Fails(absl::StatusCode::kFailedPrecondition, {"2 rounds"}));
   std::vector<std::string> with_penalty = overlong;
   with_penalty.emplace_back("algorithm.filter_groups.metric=reward");
   SmallRun by_reward("dapo", with_penalty);
@@ -236,8 +235,9 @@ TEST(Grpo, ThePenaltyForLengthIsTakenOffInTokensAndItsBufferIsPartOfAnAnswer) {
   const std::string enable = "reward.overlong_buffer.enable=true";
   EXPECT_THAT(SmallRun("grpo", {enable}).Train().status(),
               Fails(absl::StatusCode::kInvalidArgument, {"set reward.overlong_buffer.len"}));
-  EXPECT_THAT(SmallRun("grpo", {enable, "reward.overlong_buffer.len=5"}).Train().status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"the 5 tokens before a response is too long"}));
+  EXPECT_THAT(
+      SmallRun("grpo", {enable, "reward.overlong_buffer.len=5"}).Train().status(),
+      Fails(absl::StatusCode::kInvalidArgument, {"reward.overlong_buffer.len = 5", "data.max_response_length = 5"}));
   EXPECT_THAT(SmallRun("grpo", {"reward.overlong_buffer.len=2"}).Train().status(),
               Fails(absl::StatusCode::kInvalidArgument, {"reward.overlong_buffer.enable"}));
 }
@@ -313,7 +313,7 @@ TEST(Dapo, OnADockThatOthersShareItIsTheSameAndAStepThatIsStoppedIsCarriedOutAga
     stopping.stop_at = 2 + static_cast<int>(Steps(own)[0]["sampling/rounds"].get<double>());
     const std::unique_ptr<Dock> first = MakeLocalDock(), second = MakeLocalDock();
     EXPECT_THAT(run.Train({.reward = &stopping, .stop = &stop, .open_shared_dock = LentDock::Of(*first)}).status(),
-                Fails(absl::StatusCode::kCancelled, {"interrupted after step 1, and saved in"}))
+                Fails(absl::StatusCode::kCancelled, {"interrupted", "step 1", "saved in"}))
         << where;
     ASSERT_EQ(run.Train({.reward = &reward, .open_shared_dock = LentDock::Of(*second)}).status(), absl::OkStatus());
     EXPECT_TRUE(run.File(kTrainedModel) == own.File(kTrainedModel)) << where;
@@ -321,9 +321,11 @@ TEST(Dapo, OnADockThatOthersShareItIsTheSameAndAStepThatIsStoppedIsCarriedOutAga
     EXPECT_EQ(left.empty(), std::string(where) != "trainer.serve=unix") << "a dock of others is left as it was";
   }
   SmallRun refused("dapo", {"trainer.serve=unix", "trainer.external_stages=reward"});
-  EXPECT_THAT(refused.Train().status(), Fails(absl::StatusCode::kInvalidArgument, {"score them in this process"}));
+  EXPECT_THAT(refused.Train().status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"algorithm.filter_groups.enable", "trainer.external_stages"}));
   SmallRun compared("grpo", {"trainer.serve=unix", "trainer.external_stages=reward", "algorithm.adv_estimator=remax"});
-  EXPECT_THAT(compared.Train().status(), Fails(absl::StatusCode::kInvalidArgument, {"remax also scores answers"}));
+  EXPECT_THAT(compared.Train().status(), Fails(absl::StatusCode::kInvalidArgument,
+                                               {"algorithm.adv_estimator = remax", "trainer.external_stages"}));
 }
 
 TEST(Dapo, APartitionOfAnotherRunIsNotTouched) {
@@ -331,8 +333,7 @@ TEST(Dapo, APartitionOfAnotherRunIsNotTouched) {
   ASSERT_TRUE(dock->CreatePartition({.name = "train-sampling", .columns = {{"x", {}}}}).ok());
   SmallRun run("dapo", {"trainer.dock=unix:/lent.sock"});
   EXPECT_THAT(run.Train({.open_shared_dock = LentDock::Of(*dock)}).status(),
-              Fails(absl::StatusCode::kAlreadyExists,
-                    {"has a partition 'train-sampling' already", "tdock dock drop train-sampling"}));
+              Fails(absl::StatusCode::kAlreadyExists, {"'train-sampling'", "tdock dock drop train-sampling"}));
   EXPECT_THAT(*dock->ListPartitions(), testing::ElementsAre("train-sampling"));
 }
 

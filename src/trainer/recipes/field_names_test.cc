@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 
 namespace tdock::trainer {
 namespace {
@@ -311,9 +312,7 @@ TEST(FieldNames, AFileOfVerlLoadsLenientlyWithANoteForEachKeyWithoutMeaning) {
 TEST(FieldNames, AFileOfVerlIsOtherwiseRefusedWithTheReasonForEachKeyWithoutMeaning) {
   const LoadedKeys loaded = LoadKeys(kVerl, /*lenient=*/false);
   EXPECT_THAT(KeysOf(loaded.violations), testing::ElementsAreArray(VerlsOwn()));
-  EXPECT_THAT(loaded.violations,
-              Contains("verl.yaml:108: trainer.n_gpus_per_node: one process does everything; remove it, or pass "
-                       "--lenient"));
+  EXPECT_THAT(loaded.violations, Contains(Mentions({"verl.yaml:108: trainer.n_gpus_per_node: ", "--lenient"})));
   EXPECT_THAT(loaded.notes, IsEmpty());
 }
 
@@ -352,9 +351,8 @@ TEST(FieldNames, WhatWouldChangeResultsIsNeverSkipped) {
   for (size_t i = 0; i < overrides.size(); ++i) {
     EXPECT_THAT(loaded.violations[i], HasSubstr(overrides[i].substr(0, overrides[i].find('='))));
   }
-  EXPECT_EQ(loaded.violations[1],
-            "command line: actor_rollout_ref.actor.ppo_epochs: \"2\" given, expected 1: this recipe does not let you "
-            "choose it");
+  EXPECT_THAT(loaded.violations[1],
+              HasSubstr("command line: actor_rollout_ref.actor.ppo_epochs: \"2\" given, expected 1: "));
 }
 
 TEST(FieldNames, AFileOfMindSpeedLoadsLeniently) {
@@ -467,21 +465,21 @@ TEST(FieldNames, TheBatchOfVerlIsBalancedWhereStagesTakeAPartOfIt) {
   EXPECT_TRUE(balanced);
 
   const LoadedKeys without = LoadKeys("trainer: {balance_batch: True}", /*lenient=*/true);
-  EXPECT_THAT(without.notes, ElementsAre(HasSubstr("the stages of this recipe take all samples of a step")));
+  EXPECT_THAT(without.notes, ElementsAre(Mentions({"trainer.balance_batch: "})));
 }
 
 TEST(FieldNames, OfKeysThatARecipeDoesNotHaveAreLeftOut) {
   int64_t n = 1;
   config::Spec spec;
-  spec.Int("rollout.n", &n, "Samples per prompt.");
+  spec.Int("rollout.n", &n, "");
   BindFieldNames(spec);
   EXPECT_EQ(config::Load(spec, "", "run.yaml", std::vector<std::string>{"rl_config.n_samples_per_prompt=4"}),
             absl::OkStatus());
   EXPECT_EQ(n, 4);
-  EXPECT_EQ(
-      config::Load(spec, "rl_config: {mini_batch_size: 16}\nalgorithm.adv_estimator: gae\n", "run.yaml", {}).message(),
-      "run.yaml:1: rl_config.mini_batch_size: one process does everything; remove it, or pass --lenient\n"
-      "run.yaml:2: algorithm.adv_estimator: \"gae\" given, expected grpo: this recipe does not let you choose it");
+  EXPECT_THAT(config::Load(spec, "rl_config: {mini_batch_size: 16}\nalgorithm.adv_estimator: gae\n", "run.yaml", {}),
+              Fails(absl::StatusCode::kInvalidArgument,
+                    {"run.yaml:1: rl_config.mini_batch_size: ", "--lenient\n",
+                     "run.yaml:2: algorithm.adv_estimator: \"gae\" given, expected grpo: "}));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/testing/fails.h"
 #include "trainer/recipes/testing/small_run.h"
 
 namespace tdock::trainer {
@@ -37,7 +38,7 @@ TEST_F(FirstConfigTest, RunsAsItIs) {
     const auto yaml = FirstConfig(Env::Real(), recipe, model(), data());
     ASSERT_TRUE(yaml.ok()) << yaml.status();
     EXPECT_THAT(*yaml, HasSubstr("Recognised as prompt_answer"));
-    EXPECT_THAT(*yaml, HasSubstr("val_share: 0.05  # held out to validate with: 4 of 80"));
+    EXPECT_THAT(*yaml, Mentions({"val_share: 0.05", "4 of 80"}));
     const auto result = TrainWith(*yaml);
     ASSERT_TRUE(result.ok()) << result.status() << "\n" << *yaml;
     EXPECT_EQ(result->steps, 2);
@@ -60,9 +61,7 @@ TEST_F(FirstConfigTest, RunsOnPreferences) {
 TEST_F(FirstConfigTest, LengthsFitTheDataAndTheModel) {
   const auto sft = FirstConfig(Env::Real(), "sft", model(), data());
   ASSERT_TRUE(sft.ok()) << sft.status();
-  EXPECT_THAT(*sft,
-              HasSubstr("max_length: 32  # tokens; the longest of the samples that were read has 6, and the model "
-                        "takes 64"));
+  EXPECT_THAT(*sft, Mentions({"max_length: 32 ", "has 6,", "takes 64"}));
   const auto grpo = FirstConfig(Env::Real(), "grpo", model(), data());
   ASSERT_TRUE(grpo.ok()) << grpo.status();
   EXPECT_THAT(*grpo, HasSubstr("max_prompt_length: 8"));
@@ -78,7 +77,7 @@ TEST_F(FirstConfigTest, WhatCannotBeTrainedIsRefused) {
   EXPECT_THAT(refused("sft", model(), "/nonexistent.jsonl"), HasSubstr("/nonexistent.jsonl"));
   const std::string prompts = trained_.folder() + "/prompts.jsonl";
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), prompts, "{\"prompt\": \"12>\"}\n").ok());
-  EXPECT_THAT(refused("grpo", model(), prompts), HasSubstr("has no right answers for rewards to compare with"));
+  EXPECT_THAT(refused("grpo", model(), prompts), Mentions({prompts, "data.columns.truth"}));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "absl/strings/match.h"
+#include "core/base/testing/fails.h"
 #include "core/base/testing/limited_env.h"
 #include "engine/model_folder.h"
 #include "model/decoder/checkpoint.h"
@@ -177,7 +178,7 @@ TEST(Grpo, RolloutsInInt8AreMeasuredAgainstTraining) {
   EXPECT_EQ(record["actor/fresh_ratio_deviation"].get<double>(), 0);
   for (const char* other : {"model.compute_dtype=float16", "model.batch_invariant=false", "device=cuda"}) {
     EXPECT_THAT(SmallRun("grpo", {"rollout.quantization=int8", other}).Train().status().message(),
-                HasSubstr("set rollout.quantization to none"));
+                Mentions({"rollout.quantization = int8", "to none"}));
   }
 }
 
@@ -203,7 +204,7 @@ TEST(Grpo, AnswersAreAsLongAsTheRolloutAsksFor) {
   EXPECT_EQ(lengths({"rollout.min_new_tokens=5", "rollout.leave_last_position=true", "data.max_prompt_length=3"}),
             std::pair(4.0, 4.0));
   EXPECT_THAT(SmallRun("grpo", {"rollout.min_new_tokens=6"}).Train().status().message(),
-              HasSubstr("an answer cannot have at least 6 tokens and at most 5"));
+              Mentions({"rollout.min_new_tokens = 6", "data.max_response_length = 5"}));
 }
 
 TEST(Grpo, DropoutChangesTheUpdatesAloneAndRepeats) {
@@ -339,8 +340,7 @@ TEST(Grpo, ABrokenRewardStopsTheRunNamingStageAndSamplesAndKeepsWhatWasWritten) 
     SmallRun run("grpo");
     BrokenReward reward(fault);
     const absl::Status status = run.Train({.reward = &reward}).status();
-    EXPECT_THAT(std::string(status.message()), HasSubstr("grpo: step 2: stage 'reward', 32 rows between 32 and 63"));
-    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+    EXPECT_THAT(status.message(), Mentions({"grpo: step 2: stage 'reward', 32 rows between 32 and 63", reason}));
     EXPECT_EQ(run.Metrics().size(), 2u);
     EXPECT_THAT(run.File("report.html"), HasSubstr("stage 'reward'"));
     EXPECT_FALSE(Env::Real().Exists(run.run_dir() + "/checkpoint/config.json"));
@@ -351,17 +351,15 @@ TEST(Grpo, AFullDiskStopsTheRunNamingStepAndFileAndKeepsWhatWasWritten) {
   SmallRun whole("grpo");
   ASSERT_TRUE(whole.Train().ok());
   const auto config = static_cast<int64_t>(whole.File("config.yaml").size());
-  const std::pair<int64_t, std::string> cases[] = {{0, "writing the configuration: "},
-                                                   {config + 100, "grpo: step 0: validating: "},
+  const std::pair<int64_t, std::string> cases[] = {{0, "the configuration: "},
+                                                   {config + 100, "grpo: step 0: "},
                                                    {config + 6'000, "grpo: step "},
-                                                   {40'000, "saving the checkpoint: "}};
+                                                   {40'000, "the checkpoint: "}};
   for (const auto& [capacity, what] : cases) {
     SmallRun run("grpo");
     LimitedEnv env(Env::Real(), capacity);
     const absl::Status status = run.Train({.env = env}).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << capacity << ": " << status;
-    EXPECT_THAT(std::string(status.message()), testing::StartsWith(what)) << capacity;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(": cannot write to " + run.run_dir()));
+    EXPECT_THAT(status, Fails(absl::StatusCode::kResourceExhausted, {what, " " + run.run_dir() + "/"})) << capacity;
     EXPECT_FALSE(Env::Real().Exists(run.run_dir() + "/checkpoint/config.json"));
     if (!Env::Real().Exists(run.run_dir() + "/metrics.jsonl")) continue;
     std::string text = run.File("metrics.jsonl");
@@ -386,7 +384,7 @@ TEST(Grpo, AnExceptionOutsideOfTheStagesNamesTheStep) {
   };
   ThrowingEnv metrics("metrics.jsonl"), samples("samples.jsonl");
   for (ThrowingEnv* env : {&metrics, &samples}) {
-    EXPECT_EQ(SmallRun("grpo").Train({.env = *env}).status().message(), "grpo: step 0: out of memory");
+    EXPECT_THAT(SmallRun("grpo").Train({.env = *env}).status().message(), Mentions({"grpo: step 0: ", "memory"}));
   }
 }
 
@@ -398,18 +396,17 @@ TEST(Recipes, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
     EXPECT_FALSE(Env::Real().Exists(run.run_dir())) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refused("grpo", "device=tpu"), HasSubstr("'tpu' is not cpu, cuda or cuda:N"));
-  EXPECT_THAT(refused("grpo", "model.path=/nonexistent"), HasSubstr("there is no folder /nonexistent"));
+  EXPECT_THAT(refused("grpo", "device=tpu"), Mentions({"'tpu'", "cuda:N"}));
+  EXPECT_THAT(refused("grpo", "model.path=/nonexistent"), Mentions({"/nonexistent"}));
   EXPECT_THAT(refused("grpo", "data.max_response_length=100"),
-              HasSubstr("data.max_prompt_length + data.max_response_length = 108 tokens; the model has only 64"));
-  EXPECT_THAT(refused("sft", "data.max_length=100"), HasSubstr("data.max_length = 100 tokens; the model has only 64"));
-  EXPECT_THAT(refused("grpo", "model.hidden_size=1048576"),
-              HasSubstr("model: head_dim must be between 1 and 65536, not 262144"));
-  EXPECT_THAT(refused("sft", "data.train_files=/nonexistent.jsonl"), HasSubstr("/nonexistent.jsonl"));
-  EXPECT_THAT(refused("sft", "model.alphabet="), HasSubstr("set model.path to the folder of a model"));
+              Mentions({"data.max_prompt_length + data.max_response_length = 108", "64 positions"}));
+  EXPECT_THAT(refused("sft", "data.max_length=100"), Mentions({"data.max_length = 100", "64 positions"}));
+  EXPECT_THAT(refused("grpo", "model.hidden_size=1048576"), Mentions({"head_dim", "65536", "262144"}));
+  EXPECT_THAT(refused("sft", "data.train_files=/nonexistent.jsonl"), Mentions({"/nonexistent.jsonl"}));
+  EXPECT_THAT(refused("sft", "model.alphabet="), Mentions({"model.path", "model.alphabet"}));
   EXPECT_THAT(refused("sft", "trainer.stop_when=accuracy"), HasSubstr("val/accuracy >= 0.30"));
-  EXPECT_THAT(refused("sft", "data.train_batch_size=81"), HasSubstr("80 samples, less than a batch of 81"));
-  EXPECT_THAT(refused("grpo", "data.keep=rewards"), HasSubstr("stages have a column of the name rewards already"));
+  EXPECT_THAT(refused("sft", "data.train_batch_size=81"), Mentions({"80 samples", "81"}));
+  EXPECT_THAT(refused("grpo", "data.keep=rewards"), Mentions({"data.keep", "column", "rewards"}));
 }
 
 TEST(Grpo, ARunToldToStopEndsAtOnceAndReportsSo) {
@@ -429,11 +426,10 @@ TEST(Grpo, ARunToldToStopEndsAtOnceAndReportsSo) {
   } reward(stop);
   SmallRun run("grpo");
   const absl::Status status = run.Train({.reward = &reward, .stop = &stop}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("interrupted after step 1 and a part of the next, and saved in " + run.run_dir()));
+  EXPECT_THAT(status,
+              Fails(absl::StatusCode::kCancelled, {"interrupted", "step 1", "a part", "saved in " + run.run_dir()}));
   EXPECT_EQ(run.Metrics().back()["step"], 1);
-  EXPECT_THAT(run.File("report.html"), HasSubstr("interrupted after step 1"));
+  EXPECT_THAT(run.File("report.html"), HasSubstr("interrupted"));
 }
 
 TEST(Recipes, AFolderThatHoldsSomethingIsRefused) {

@@ -4,12 +4,11 @@
 
 #include <cmath>
 
+#include "core/base/testing/fails.h"
 #include "trainer/recipes/testing/small_run.h"
 
 namespace tdock::trainer {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(RewardModel, LearnsWhichAnswersAreBetter) {
   for (const char* loss : {"last_token", "mean", "every_token"}) {
@@ -66,12 +65,11 @@ TEST(RewardModel, NamesPairsThatPreferNothing) {
             absl::OkStatus());
   const std::string message(
       equal.Train(SmallRun::Outside{.overrides = {"data.train_batch_size=2"}}).status().message());
-  EXPECT_THAT(message, HasSubstr("train.jsonl:2"));
-  EXPECT_THAT(message, HasSubstr("the chosen and the rejected answer are the same"));
+  EXPECT_THAT(message, Mentions({"train.jsonl:2", "chosen", "rejected", "the same"}));
   SmallRun no_pairs("rm", {"model.path=" + AnsweringModel(), "data.columns.chosen=nothing"});
-  EXPECT_THAT(std::string(no_pairs.Train().status().message()), HasSubstr("nothing"));
+  EXPECT_THAT(std::string(no_pairs.Train().status().message()), Mentions({"nothing"}));
   SmallRun no_margin("rm", {"model.path=" + AnsweringModel(), "loss.use_margin=true"});
-  EXPECT_THAT(std::string(no_margin.Train().status().message()), HasSubstr("a pair has no margin"));
+  EXPECT_THAT(std::string(no_margin.Train().status().message()), Mentions({"loss.use_margin", "data.columns.label"}));
 }
 
 TEST(Dpo, PrefersWhatWasChosen) {
@@ -80,7 +78,7 @@ TEST(Dpo, PrefersWhatWasChosen) {
                          "trainer.total_training_steps=40"});
     const auto result = run.Train();
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_DOUBLE_EQ(result->first.at("val/accuracy"), 0.5) << "policy and reference are the same";
+    EXPECT_DOUBLE_EQ(result->first.at("val/accuracy"), 0.5) << "the policy is the reference";
     EXPECT_DOUBLE_EQ(result->first.at("val/pair_loss"), std::log(2.0));
     EXPECT_GE(result->last.at("val/accuracy"), 0.9) << loss;
     const nlohmann::json first = run.Metrics()[1];
@@ -108,7 +106,8 @@ TEST(Dpo, DoesNotDependOnHowItIsCut) {
 
 TEST(Dpo, RefusesWhatIpoDoesNotTake) {
   SmallRun run("dpo", {"model.path=" + AnsweringModel(), "dpo.loss_type=ipo", "dpo.label_smoothing=0.1"});
-  EXPECT_THAT(std::string(run.Train().status().message()), HasSubstr("ipo takes no label smoothing"));
+  EXPECT_THAT(std::string(run.Train().status().message()),
+              Mentions({"dpo.loss_type = ipo", "dpo.label_smoothing = 0.1"}));
 }
 
 }  // namespace

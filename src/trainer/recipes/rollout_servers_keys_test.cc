@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/fails.h"
 #include "core/config/spec.h"
 #include "trainer/recipes/recipes.h"
 
 namespace tdock::trainer {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 constexpr char kTwo[] = "rollout.servers=[http://a:8000, https://b:8000/v1]";
 
@@ -34,31 +32,31 @@ TEST(RolloutServersKeys, RecipesThatAnswerPromptsHaveThem) {
         Said({kTwo, "rollout.server_weights=folder", "rollout.server_weights_path=/update_weights_from_disk"}, name),
         "");
   }
-  EXPECT_THAT(Said({kTwo}, "sft"), HasSubstr("rollout.servers"));
+  EXPECT_THAT(Said({kTwo}, "sft"), Mentions({"rollout.servers"}));
 }
 
 TEST(RolloutServersKeys, AllThatDoesNotGoWithServersIsSaidTogether) {
-  EXPECT_THAT(
-      Said({kTwo, "algorithm.rollout_correction.bypass_mode=true", "rollout.quantization=int8",
-            "algorithm.adv_estimator=remax", "trainer.external_stages=[rollout]", "trainer.serve=unix"}),
-      AllOf(HasSubstr("set bypass_mode to auto"), HasSubstr("remove rollout.quantization"),
-            HasSubstr("choose grpo or rloo"), HasSubstr("either servers or another process with the dock answer")));
-  EXPECT_THAT(Said({"rollout.servers=[a:8000, http://b:8000]"}), HasSubstr("'a:8000' is no URL of a server"));
+  EXPECT_THAT(Said({kTwo, "algorithm.rollout_correction.bypass_mode=true", "rollout.quantization=int8",
+                    "algorithm.adv_estimator=remax", "trainer.external_stages=[rollout]", "trainer.serve=unix"}),
+              Mentions({"algorithm.rollout_correction.bypass_mode = ", "rollout.quantization = int8",
+                        "algorithm.adv_estimator = remax", "trainer.external_stages = "}));
+  EXPECT_THAT(Said({"rollout.servers=[a:8000, http://b:8000]"}), Mentions({"'a:8000'", "http://HOST:PORT"}));
 }
 
 TEST(RolloutServersKeys, WeightsThatNeverChangeNeedACorrection) {
-  EXPECT_THAT(Said({kTwo, "rollout.server_weights=none"}), HasSubstr("set rollout_is to token or sequence"));
+  EXPECT_THAT(Said({kTwo, "rollout.server_weights=none"}),
+              Mentions({"rollout.server_weights = none", "algorithm.rollout_correction.rollout_is = none"}));
   EXPECT_EQ(Said({kTwo, "rollout.server_weights=none", "algorithm.rollout_correction.rollout_is=token"}), "");
   EXPECT_THAT(Said({kTwo, "rollout.server_weights=none", "algorithm.rollout_correction.rollout_is=token",
                     "async_training.steps_ahead=1", "async_training.max_version_lag=4"}),
-              HasSubstr("remove max_version_lag"));
+              Mentions({"rollout.server_weights = none", "async_training.max_version_lag = 4"}));
 }
 
 TEST(RolloutServersKeys, KeysThatMeanNothingAreRefused) {
-  EXPECT_THAT(Said({"rollout.server_connections=8"}), HasSubstr("this process answers"));
-  EXPECT_THAT(Said({kTwo, "rollout.server_weights_path=/x"}), HasSubstr("weights are not sent as a folder"));
+  EXPECT_THAT(Said({"rollout.server_connections=8"}), Mentions({"rollout.server_connections: ", "rollout.servers"}));
+  EXPECT_THAT(Said({kTwo, "rollout.server_weights_path=/x"}), Mentions({"rollout.server_weights_path: "}));
   EXPECT_THAT(Said({kTwo, "rollout.server_weights=folder", "rollout.server_weights_path=x"}),
-              HasSubstr("begins with /"));
+              Mentions({"rollout.server_weights_path", "begins with /"}));
 }
 
 }  // namespace

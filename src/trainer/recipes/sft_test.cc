@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "core/base/testing/fails.h"
 #include "trainer/recipes/testing/small_run.h"
 
 namespace tdock::trainer {
@@ -27,7 +28,7 @@ TEST(Sft, CountsStepsAndTokensAndEpochs) {
   const auto result = run.Train();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 10) << "80 samples in batches of 16, twice";
-  EXPECT_EQ(result->ended, "the end of epoch 2");
+  EXPECT_THAT(result->ended, HasSubstr("epoch 2"));
   std::vector<int> validated;
   for (const nlohmann::json& record : run.Metrics()) {
     if (record.contains("val/loss")) validated.push_back(record["step"]);
@@ -113,8 +114,8 @@ TEST(Sft, RefusesLearningRatesOfPartsThatItDoesNotTrain) {
   const auto refusal = [](const std::vector<std::string>& overrides) {
     return std::string(SmallRun("sft", overrides).Train().status().message());
   };
-  EXPECT_THAT(refusal({"optim.lora_lr=1e-3"}), HasSubstr("optim.lora_lr: given without adapters"));
-  EXPECT_THAT(refusal({"optim.head_lr=1e-3"}), HasSubstr("optim.head_lr = 0.001: the model's head is its embedding"));
+  EXPECT_THAT(refusal({"optim.lora_lr=1e-3"}), Mentions({"optim.lora_lr: ", "model.lora_rank = 0"}));
+  EXPECT_THAT(refusal({"optim.head_lr=1e-3"}), Mentions({"optim.head_lr = 0.001", "tie_word_embeddings"}));
   EXPECT_EQ(refusal({"optim.head_lr=1e-3", "model.tie_word_embeddings=false"}), "");
 }
 
@@ -129,7 +130,7 @@ TEST(Sft, LearnsInFloat16AsInFloat32) {
   EXPECT_NE(half, exact);
   EXPECT_NEAR(half, exact, 0.1);
   EXPECT_THAT(std::string(SmallRun("sft", {"optim.loss_scale=1024"}).Train().status().message()),
-              HasSubstr("optim.loss_scale: given for a loss that is not computed in float16"));
+              Mentions({"optim.loss_scale: ", "float16"}));
 }
 
 TEST(Sft, LearnsWithWeightsOfBfloat16EquallyOnAnyNumberOfThreads) {
@@ -148,7 +149,7 @@ TEST(Sft, LearnsWithWeightsOfBfloat16EquallyOnAnyNumberOfThreads) {
 
 TEST(Sft, RefusesToMoveTheOptimizersStateFromTheCpuToTheCpu) {
   EXPECT_THAT(std::string(SmallRun("sft", {"optim.offload=true"}).Train().status().message()),
-              HasSubstr("optim.offload = true, device = cpu (default): the model is on the CPU"));
+              Mentions({"optim.offload = true, device = cpu (default): "}));
 }
 
 TEST(Sft, LearnsWithMomentsOfEightBits) {
@@ -191,7 +192,7 @@ TEST(Sft, ValidatesWithSamplesFromAllFilesEachUnderItsName) {
   ASSERT_TRUE(both.ok()) << both.status();
   EXPECT_EQ(both->last.count("val/loss/one"), 1u);
   EXPECT_EQ(both->last.count("val/loss/t_wo"), 1u);
-  EXPECT_THAT(named.log(), testing::Contains(HasSubstr("validating with 20 of 60 samples")));
+  EXPECT_THAT(named.log(), testing::Contains(Mentions({"20 of 60 samples"})));
 }
 
 TEST(Sft, HoldsOutAShareOfOneFile) {
@@ -215,7 +216,7 @@ TEST(Sft, AdaptersAloneAreTrainedAndMergedIntoTheCheckpoint) {
 
 TEST(Sft, ALossThatIsNoNumberNamesTheKeyToLower) {
   SmallRun run("sft", {"optim.lr=1e30", "trainer.total_training_steps=5"});
-  EXPECT_THAT(std::string(run.Train().status().message()), HasSubstr("a lower learning rate (optim.lr)"));
+  EXPECT_THAT(std::string(run.Train().status().message()), Mentions({"(optim.lr)"}));
 }
 
 }  // namespace
