@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
 #include "dock/local/partition.h"
 #include "dock/store/cell_memory.h"
@@ -337,8 +338,7 @@ TEST_F(LatePut, ThatWouldBeOneTooManyInItsGroupIsRefused) {
   PutRequest put = Results({});
   put.groups = {7};
   const absl::Status status = PutWhile(put, [&] { PutIds({2}, {7}); });
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("group 7 takes 2 rows and has 2"));
+  EXPECT_THAT(status, Fails(Code::kInvalidArgument, {"group 7", "takes 2", "has 2"}));
   EXPECT_EQ(Status().rows, 2);
 }
 

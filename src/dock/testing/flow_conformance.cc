@@ -9,7 +9,6 @@ namespace tdock::dock {
 
 using testing::Each;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
 // ---- Rows.
@@ -208,15 +207,15 @@ TEST_P(DockConformance, RefusesRowsBeyondTheSizeOfTheirGroup) {
   PutNew(put);
   PutRequest more = Floats({{"a", {1}}});
   more.groups = {5};
-  EXPECT_THAT(Put(more), Fails(Code::kInvalidArgument, {"group 5 takes 2 rows and has 2"}));
+  EXPECT_THAT(Put(more), Fails(Code::kInvalidArgument, {"group 5", "takes 2", "has 2", "given 1"}));
   put.groups = {6, 7, 6};
-  EXPECT_THAT(Put(put), Fails(Code::kInvalidArgument, {"group 6 takes 2 rows and has 1; given 2 more"}));
+  EXPECT_THAT(Put(put), Fails(Code::kInvalidArgument, {"group 6", "takes 2", "has 1", "given 2"}));
   more.groups = {6};
   more.group_size = 3;
-  EXPECT_THAT(Put(more), Fails(Code::kInvalidArgument, {"group 6 was started with 2"}));
+  EXPECT_THAT(Put(more), Fails(Code::kInvalidArgument, {"group 6", "with 2 rows", "group_size 3"}));
   more.group_size = -1;
   EXPECT_EQ(Put(more).code(), Code::kInvalidArgument);
-  EXPECT_THAT(Put(Floats({{"a", {1}}})), Fails(Code::kInvalidArgument, {"name the group of each row"}));
+  EXPECT_THAT(Put(Floats({{"a", {1}}})), Fails(Code::kInvalidArgument, {"groups", "2 rows", "each row"}));
   more = Floats({{"a", {1, 2}}});
   more.groups = {6};
   EXPECT_THAT(Put(more), Fails(Code::kInvalidArgument, {"1 groups for 2 rows"}));
@@ -318,11 +317,10 @@ TEST_P(DockConformance, AnExpiredTakeSaysWhatIsMissingAndWhoHoldsIt) {
   clock_.Advance(absl::Seconds(61));
   waiter.join();
   EXPECT_THAT(status, Fails(Code::kDeadlineExceeded,
-                            {"'x' of partition 'train'", "3 rows are waiting", "'b' of 3 rows, 'c' of 3 rows",
-                             "Row 0 lacks 'b': its writer 'judge' has held the row under lease 1 for 1m1s, which ends",
-                             "Rows 0 to 2 lack 'c': no registered consumer writes it",
-                             "Row 1 lacks 'b': its writer 'judge' is done with the row and has not written it",
-                             "Row 2 lacks 'b': its writer 'judge' has not taken the row"}));
+                            {"'x' of partition 'train'", "(3 rows", "'b' of 3 rows, 'c' of 3 rows",
+                             "Row 0 lacks 'b': its writer 'judge' has held", "lease 1 for 1m1s",
+                             "Rows 0 to 2 lack 'c': no registered", "Row 1 lacks 'b': its writer 'judge' is done",
+                             "Row 2 lacks 'b': its writer 'judge' has not"}));
   EXPECT_EQ(StatusOf("x").leased, 0);
 }
 
@@ -331,11 +329,8 @@ TEST_P(DockConformance, AMessageGathersRowsThatLackTheSame) {
   Register({.name = "x", .reads = {"b"}});
   PutFloats({{"a", std::vector<float>(3'000)}});
   const std::string text = *dock_->Explain(kPartition, "x");
-  EXPECT_THAT(text, HasSubstr("'b' of 3000 rows"));
-  EXPECT_THAT(
-      text,
-      HasSubstr(". Rows 0 to 99 lack 'b': no registered consumer writes it. Not examined: 2900 more waiting rows"));
-  EXPECT_EQ(text.find("no registered"), text.rfind("no registered"));
+  EXPECT_THAT(text, Mentions({"'b' of 3000 rows", "Rows 0 to 99 lack 'b': no registered", "2900 more"}));
+  EXPECT_EQ(text.find("lack 'b'"), text.rfind("lack 'b'"));
 }
 
 TEST_P(DockConformance, ExplainFindsTheRowsThatWaitBehindManyThatDoNot) {
@@ -345,8 +340,7 @@ TEST_P(DockConformance, ExplainFindsTheRowsThatWaitBehindManyThatDoNot) {
   PutFloats({{"a", std::vector<float>(3'000)}, {"b", std::vector<float>(3'000)}});
   PutFloats({{"a", {1}}});
   for (int again = 0; again < 2; ++again) {
-    EXPECT_THAT(*dock_->Explain(kPartition, "x"),
-                HasSubstr("Row 3000 lacks 'b': its writer 'w' waits for 'c' of the row"));
+    EXPECT_THAT(*dock_->Explain(kPartition, "x"), Mentions({"Row 3000 lacks 'b': its writer 'w' waits for 'c'"}));
   }
 }
 
@@ -370,8 +364,7 @@ TEST_P(DockConformance, AFetchWaitsForItsCells) {
   Register({.name = "w", .reads = {"a"}, .writes = {"b"}});
   const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
   EXPECT_THAT(dock_->Fetch({.partition = kPartition, .rows = rows, .columns = {"a", "b"}}).status(),
-              Fails(Code::kDeadlineExceeded,
-                    {"2 cells are missing", "Rows 0, 1 lack 'b': its writer 'w' has not taken the row"}));
+              Fails(Code::kDeadlineExceeded, {"2 cells", "Rows 0, 1 lack 'b': its writer 'w' has not"}));
   absl::StatusOr<Rows> read;
   std::thread waiter([&] {
     read = dock_->Fetch({.partition = kPartition, .rows = rows, .columns = {"b"}, .deadline = In(absl::Seconds(60))});

@@ -57,7 +57,7 @@ TEST_P(DockConformance, AHandleAsksForTheStateOfItsPartition) {
 
 TEST_P(DockConformance, AHandleIsANameThatRequestsMayRepeatButNotContradict) {
   const PartitionHandle train = dock_->partition(kPartition);
-  EXPECT_THAT(train.GetStatus().status(), Fails(Code::kNotFound, {"there is no partition 'train'"}));
+  EXPECT_THAT(train.GetStatus().status(), Fails(Code::kNotFound, {"'train'"}));
   Create();
   ASSERT_EQ(dock_->CreatePartition({.name = "eval", .growing = true}), absl::OkStatus());
   PutRequest put = OneFloat();

@@ -26,7 +26,7 @@ TEST_P(DockRows, ARowThatIsNotThereIsNotFound) {
   Create();
   const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
   const auto status = [&](RowId row) { return dock_->GetRowStatus(kPartition, row).status(); };
-  EXPECT_THAT(status(rows[1] + 1), Fails(Code::kNotFound, {"there is no row"}));
+  EXPECT_THAT(status(rows[1] + 1), Fails(Code::kNotFound, {absl::StrCat("row ", rows[1] + 1)}));
   ASSERT_EQ(Clear({rows[0]}).status(), absl::OkStatus());
   EXPECT_THAT(status(rows[0]), Fails(Code::kNotFound, {"is gone"}));
   EXPECT_EQ(status(rows[1]), absl::OkStatus());

@@ -72,7 +72,7 @@ TEST_P(DockVersions, RowsThatAreNamedAreJudgedToo) {
   const std::vector<RowId> rows = Roll(1, 1);
   ASSERT_EQ(Publish(2), absl::OkStatus());
   EXPECT_THAT(dock_->Take({.partition = kPartition, .consumer = "trainer", .rows = rows}).status(),
-              Fails(Code::kFailedPrecondition, {"row 0", "waits for columns"}));
+              Fails(Code::kFailedPrecondition, {"row 0", "waits"}));
   EXPECT_EQ(StatusOf("trainer").sent_back, 1);
 }
 
@@ -146,7 +146,7 @@ TEST_P(DockVersions, WhatNobodyWritesCannotBeSentBack) {
   PutNew(put);
   ASSERT_EQ(Publish(2), absl::OkStatus());
   EXPECT_THAT(TryTake("trainer", 1, 1).status(),
-              Fails(Code::kFailedPrecondition, {"column 'a'", "row 0", "no registered consumer"}))
+              Fails(Code::kFailedPrecondition, {"column 'a'", "row 0", "no registered"}))
       << "instead of waiting for ever";
   EXPECT_EQ(StatusOf("trainer").ready, 1);
 }
@@ -279,7 +279,7 @@ TEST_P(DockVersions, ACommitTakesNoVersionOfTheWeights) {
   Roll(1, 1);
   ASSERT_EQ(dock_->Complete({kPartition, Take("trainer", 1).lease, {}, 1}), absl::OkStatus());
   EXPECT_THAT(dock_->Commit({kPartition, "trainer", 1, 1}),
-              Fails(Code::kInvalidArgument, {"weights version 1", "for rollbacks only"}));
+              Fails(Code::kInvalidArgument, {"weights version 1", "rollbacks"}));
   EXPECT_EQ(StatusOf("trainer").committed_step, kNoStep);
   EXPECT_EQ(StatusOf("trainer").uncommitted, 1);
   EXPECT_EQ(Status().weights_version, kNoWeightsVersion);
