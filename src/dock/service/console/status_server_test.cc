@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -13,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "core/base/testing/patience.h"
 #include "core/base/watchdog.h"
 #include "dock/service/console/page.h"
 #include "dock/service/console/testing/example_dock.h"
@@ -29,11 +30,11 @@ using testing::StartsWith;
 
 constexpr char kHostile[] = "\"><script>alert('x')</script>&\\";
 
-// A raw connection, for what a proper client does not send. Gives up after 20 s.
+// A raw connection, for what a proper client does not send. Gives up after kPatience.
 class RawClient {
  public:
   explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval patience = {.tv_sec = 20, .tv_usec = 0};
+    const timeval patience = absl::ToTimeval(kPatience);
     for (int option : {SO_RCVTIMEO, SO_SNDTIMEO}) ::setsockopt(socket_, SOL_SOCKET, option, &patience, sizeof patience);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -67,19 +68,22 @@ class StatusServerTest : public testing::Test {
 
   void Start(StatusServerOptions options) { server_ = Started(*example_.dock, std::move(options)); }
   void Start() {
-    Start({.clock = example_.clock, .readings = [] {
-             return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3},
-                                         {.name = "tdock_calls_total",
-                                          .help = "Calls.",
-                                          .counter = true,
-                                          .value = 12,
-                                          .labels = {{"method", "put"}}},
-                                         {.name = "tdock_calls_total",
-                                          .help = "Calls.",
-                                          .counter = true,
-                                          .value = 5,
-                                          .labels = {{"method", "take"}}}};
-           }});
+    Start({.clock = example_.clock,
+           .readings =
+               [] {
+                 return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3},
+                                             {.name = "tdock_calls_total",
+                                              .help = "Calls.",
+                                              .counter = true,
+                                              .value = 12,
+                                              .labels = {{"method", "put"}}},
+                                             {.name = "tdock_calls_total",
+                                              .help = "Calls.",
+                                              .counter = true,
+                                              .value = 5,
+                                              .labels = {{"method", "take"}}}};
+               },
+           .request_timeout = kNever});
   }
 
   static std::unique_ptr<StatusServer> Started(Dock& dock, StatusServerOptions options) {
@@ -88,7 +92,12 @@ class StatusServerTest : public testing::Test {
     return *std::move(server);
   }
 
-  httplib::Result Get(const std::string& path) { return httplib::Client("127.0.0.1", server_->port()).Get(path); }
+  static httplib::Result Get(const std::string& host, int port, const std::string& path) {
+    httplib::Client client(host, port);
+    client.set_read_timeout(absl::ToInt64Seconds(kPatience));
+    return client.Get(path);
+  }
+  httplib::Result Get(const std::string& path) { return Get("127.0.0.1", server_->port(), path); }
   std::string Body(const std::string& path) {
     const httplib::Result result = Get(path);
     EXPECT_TRUE(result);
@@ -130,7 +139,7 @@ TEST_F(StatusServerTest, GivesMetricsInPrometheusText) {
 TEST_F(StatusServerTest, TheDocumentationNamesEveryMetric) {
   const absl::StatusOr<std::string> page = Env::Real().ReadFile("docs/service.md");
   ASSERT_EQ(page.status(), absl::OkStatus());
-  Start({.clock = example_.clock});
+  Start({.clock = example_.clock, .request_timeout = kNever});
   const std::string metrics = Body("/metrics");
   int found = 0;
   for (absl::string_view line : absl::StrSplit(metrics, '\n')) {
@@ -148,8 +157,8 @@ TEST_F(StatusServerTest, ShowsPartitionsToPeople) {
                           HasSubstr("ragged int32[*]"), HasSubstr("sessions"), Not(HasSubstr("{{"))));
   EXPECT_THAT(page, Not(testing::ContainsRegex("(src|href)=\"?(https?:)?//")));
   const std::string one = Body("/partition?name=train");
-  EXPECT_THAT(one, AllOf(HasSubstr("<title>train · Transfer Dock</title>"),
-                         HasSubstr("Why each consumer cannot take more"), HasSubstr("under lease")));
+  EXPECT_THAT(one, AllOf(HasSubstr("<title>train · Transfer Dock</title>"), HasSubstr("<dl class=why>"),
+                         HasSubstr("<dt><bdi>actor</bdi>"), HasSubstr("under lease")));
 }
 
 TEST_F(StatusServerTest, EachFigureOfAConsumerCarriesItsHeadingForNarrowScreens) {
@@ -198,30 +207,36 @@ TEST_F(StatusServerTest, SaysThatItIsHealthy) {
   EXPECT_EQ(Body("/healthz"), "ok\n");
 }
 
-TEST_F(StatusServerTest, HealthFailsInTimeAndPagesSayWhatHangsWhereALockIsNeverLetGo) {
+TEST_F(StatusServerTest, HealthFailsAndPagesSayWhatHangsWhileALockIsNotLetGo) {
   Mutex held;
+  std::atomic<bool> hangs = false;
   Heartbeats heartbeats;
-  Watchdog watchdog(heartbeats, {{.name = "the table", .touch = [&](const auto&) { MutexLock lock(held); }}});
+  Watchdog watchdog(heartbeats, {{.name = "the table", .touch = [&](const auto&) { MutexLock lock(held); }}},
+                    {.stall_after = kNever});
   Start({.clock = example_.clock,
          .readings = [] { return std::vector<Reading>{{.name = "tdock_sessions", .help = "Sessions.", .value = 3}}; },
-         .liveness = {.check = [&] { return watchdog.Check(absl::Milliseconds(200)); },
+         .liveness = {.check = [&] { return watchdog.Check(hangs ? absl::Milliseconds(200) : kPatience); },
                       .current_stalls = [&] { return watchdog.CurrentStalls(); },
-                      .stalls = [&] { return watchdog.stalls(); }}});
+                      .stalls = [&] { return watchdog.stalls(); }},
+         .request_timeout = kNever});
   EXPECT_EQ(Body("/healthz"), "ok\n");
   EXPECT_THAT(Body("/metrics"), AllOf(HasSubstr("tdock_standing_still 0\n"), HasSubstr("tdock_rows{")));
   held.Lock();
-  const absl::Time begin = absl::Now();
-  const httplib::Result health = Get("/healthz");
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
-  EXPECT_EQ(health->status, 503);
-  EXPECT_THAT(health->body, HasSubstr("it waits for the table"));
+  hangs = true;
+  // Each is answered though the lock is held. The watchdog may not have come to the table yet.
+  EXPECT_TRUE(Eventually([&] {
+    const httplib::Result health = Get("/healthz");
+    EXPECT_EQ(health->status, 503);
+    return absl::StrContains(health->body, "it waits for the table");
+  }));
   const std::string metrics = Body("/metrics");
   EXPECT_THAT(metrics, AllOf(HasSubstr("tdock_standing_still 1\n"), Not(HasSubstr("tdock_rows{")),
                              Not(HasSubstr("tdock_sessions"))));
   EXPECT_THAT(Body("/"), HasSubstr("it waits for the table"));
   EXPECT_EQ(Get("/partition?name=train")->status, 503);
   held.Unlock();
-  while (Get("/healthz")->status != 200) absl::SleepFor(absl::Milliseconds(5));
+  hangs = false;
+  EXPECT_TRUE(Eventually([&] { return Get("/healthz")->status == 200; }));
   EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_standing_still 0\n"));
 }
 
@@ -235,6 +250,7 @@ TEST_F(StatusServerTest, RefusesWhatItDoesNotHave) {
   EXPECT_THAT(unknown->body, HasSubstr("nowhere"));
   EXPECT_EQ(unknown->get_header_value("Content-Type"), "text/plain; charset=utf-8");
   httplib::Client client("127.0.0.1", server_->port());
+  client.set_read_timeout(absl::ToInt64Seconds(kPatience));
   const httplib::Result posted = client.Post("/metrics", "x=1", "application/x-www-form-urlencoded");
   EXPECT_EQ(posted->status, 405);
   EXPECT_EQ(posted->get_header_value("Allow"), "GET, HEAD");
@@ -269,12 +285,16 @@ TEST_F(StatusServerTest, ASlowClientIsCutOff) {
   Start({.clock = example_.clock, .threads = 1, .request_timeout = absl::Milliseconds(200)});
   RawClient slow(server_->port());
   slow.Send("GET / HT");
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  // On a loaded machine, this one may be cut off, too.
+  EXPECT_TRUE(Eventually([&] {
+    const httplib::Result health = Get("/healthz");
+    return health && health->status == 200;
+  }));
   EXPECT_THAT(slow.ReadAll(), AllOf(Not(HasSubstr("200 OK")), Not("timeout")));
 }
 
 TEST_F(StatusServerTest, TwentySixIdleConnectionsDoNotSilenceThePage) {
-  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  Start({.clock = example_.clock, .request_timeout = kNever});
   std::vector<std::unique_ptr<RawClient>> idle;
   for (int i = 0; i < 26; ++i) {
     idle.push_back(std::make_unique<RawClient>(server_->port()));
@@ -289,7 +309,7 @@ TEST_F(StatusServerTest, ClientsThatDoNotReadDoNotSilenceThePage) {
   for (int i = 0; i < 4000; ++i) {
     ASSERT_EQ(example_.dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());
   }
-  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  Start({.clock = example_.clock, .request_timeout = kNever});
   std::vector<std::unique_ptr<RawClient>> deaf;
   for (int i = 0; i < 8; ++i) {
     deaf.push_back(std::make_unique<RawClient>(server_->port()));
@@ -300,7 +320,7 @@ TEST_F(StatusServerTest, ClientsThatDoNotReadDoNotSilenceThePage) {
 }
 
 TEST_F(StatusServerTest, TheOldestConnectionMakesRoomForANewOne) {
-  Start({.clock = example_.clock, .request_timeout = absl::Hours(1)});
+  Start({.clock = example_.clock, .request_timeout = kNever});
   std::vector<std::unique_ptr<RawClient>> idle;
   for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<RawClient>(server_->port()));
   EXPECT_EQ(Body("/healthz"), "ok\n");
@@ -308,7 +328,7 @@ TEST_F(StatusServerTest, TheOldestConnectionMakesRoomForANewOne) {
 }
 
 TEST_F(StatusServerTest, EndsWhileClientsAreConnected) {
-  Start({.clock = example_.clock, .threads = 2, .request_timeout = absl::Hours(1)});
+  Start({.clock = example_.clock, .threads = 2, .request_timeout = kNever});
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 12; ++i) {
     clients.push_back(std::make_unique<RawClient>(server_->port()));
@@ -344,10 +364,10 @@ TEST_F(StatusServerTest, AnAddressThatIsTakenIsAnError) {
 }
 
 TEST_F(StatusServerTest, ListensOnIpv6Too) {
-  auto server = StatusServer::Start(*example_.dock, {.address = "[::1]:0"});
+  auto server = StatusServer::Start(*example_.dock, {.address = "[::1]:0", .request_timeout = kNever});
   if (!server.ok()) GTEST_SKIP() << "this machine has no IPv6 loopback";
   EXPECT_GT((*server)->port(), 0);
-  EXPECT_EQ(httplib::Client("::1", (*server)->port()).Get("/healthz")->status, 200);
+  EXPECT_EQ(Get("::1", (*server)->port(), "/healthz")->status, 200);
 }
 
 }  // namespace
