@@ -8,9 +8,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "core/base/testing/sanitized.h"
 #include "dock/service/remote/rpc_service.h"
 #include "dock/service/remote/rpc_transport.h"
@@ -57,7 +58,8 @@ class DockServerTest : public testing::Test {
     ASSERT_EQ(server.status(), absl::OkStatus());
     server_ = *std::move(server);
     for (const std::string& address : {server_->tcp_address(), server_->address()}) {
-      absl::StatusOr<std::unique_ptr<Dock>> client = ConnectDock({.address = address});
+      absl::StatusOr<std::unique_ptr<Dock>> client =
+          ConnectDock({.address = address, .reconnect_for = kPatience, .answer_within = kPatience});
       ASSERT_EQ(client.status(), absl::OkStatus());
       clients_.push_back(*std::move(client));
     }
@@ -82,7 +84,7 @@ class DockServerTest : public testing::Test {
     const Column text = Text(bytes);
     absl::StatusOr<RowId> row = PutOne(partition, text);
     for (; row.ok(); row = PutOne(partition, text)) rows.push_back(*row);
-    EXPECT_THAT(std::string(row.status().message()), HasSubstr("the limit that --memory"));
+    EXPECT_THAT(row.status(), Fails(Code::kResourceExhausted, {"--memory"}));
     return rows;
   }
   static std::vector<std::string> Texts(int count) {
@@ -117,9 +119,7 @@ TEST_F(DockServerTest, SaysThatTheMemoryOfItsOptionIsUsedUp) {
   const Column text = Column::FromStrings(std::vector<std::string>{std::string(6 << 20, 'x')});
   ASSERT_EQ(put.batch.Add("text", text), absl::OkStatus());
   for (const auto& client : clients_) {
-    const absl::Status status = client->Put(put).status();
-    EXPECT_EQ(status.code(), Code::kResourceExhausted);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("of 4194304 bytes are taken, the limit that --memory"));
+    EXPECT_THAT(client->Put(put).status(), Fails(Code::kResourceExhausted, {"4194304 bytes", "--memory"}));
     EXPECT_EQ(client->ListPartitions().status(), absl::OkStatus());
   }
 }
@@ -132,7 +132,7 @@ TEST_F(DockServerTest, LeavesTheSocketOfAnotherServerWhereItIs) {
   ASSERT_EQ(other.status(), absl::OkStatus());
   clients_.clear();
   server_.reset();
-  const auto client = ConnectDock({.address = (*other)->address()});
+  const auto client = ConnectDock({.address = (*other)->address(), .reconnect_for = kPatience});
   ASSERT_EQ(client.status(), absl::OkStatus());
   EXPECT_EQ((*client)->ListPartitions().status(), absl::OkStatus());
 }
@@ -143,7 +143,7 @@ TEST_F(DockServerTest, TakesTokensWithLineEndsAndRefusesWhatHttpCannotCarry) {
   ASSERT_EQ(server.status(), absl::OkStatus());
   const std::string address = (*server)->tcp_address();
   for (const std::string token : {"a-secret", "a-secret\n", "a-secret\r\n\n"}) {
-    EXPECT_EQ(ConnectDock({.address = address, .token = token}).status(), absl::OkStatus());
+    EXPECT_EQ(ConnectDock({.address = address, .token = token, .reconnect_for = kPatience}).status(), absl::OkStatus());
   }
   const std::vector<std::string> wrong = {"a-secret\nb", std::string("a-secret\0b", 10), "a-secr\xc3\xa9t", "a secret",
                                           "\n",          std::string(5000, 'x')};
@@ -187,9 +187,7 @@ TEST_F(DockServerTest, HundredsOfPartitionsWithOneRowOfEightBytesFitInto256Mebib
     held += of_partition;
   }
   // The same is reported as is counted, when the last put has let go of what it brought.
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (server_->counts().memory_bytes != held && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(server_->counts().memory_bytes, held);
+  EXPECT_TRUE(Eventually([&] { return server_->counts().memory_bytes == held; })) << server_->counts().memory_bytes;
   EXPECT_EQ(server_->counts().arena_bytes, held);
 }
 
@@ -225,12 +223,12 @@ TEST_F(DockServerTest, ClearingRowsWhereMemoryIsScarceHoldsNoEventLoop) {
   ASSERT_EQ(result.status(), absl::OkStatus());
   const int64_t before = server_->counts().memory_bytes;
   ASSERT_GT(before, int64_t{225} << 20);
-  const double used_before = LoopCpuSeconds();
+  LoopCost cost;
   ClearEverySecond("p", result->rows);
-  const double used = LoopCpuSeconds() - used_before;
+  cost.Stop();
   // More than a hundred megabytes were copied together before the answer.
   EXPECT_LT(server_->counts().memory_bytes, before * 2 / 3);
-  EXPECT_LT(used, kSanitized ? 0.1 : 0.02);
+  EXPECT_TRUE(cost.IsLittle(kSanitized ? 0.1 : 0.02));
 }
 
 TEST_F(DockServerTest, DroppedPartitionsCountAsTheViewsThatAreLeft) {
@@ -249,7 +247,9 @@ TEST_F(DockServerTest, DroppedPartitionsCountAsTheViewsThatAreLeft) {
     ASSERT_EQ(client().DropPartition("p"), absl::OkStatus());
     ASSERT_EQ(client().DropPartition("numbers"), absl::OkStatus());
   }
-  EXPECT_LE(server_->counts().memory_bytes, 8 * (64 << 10));
+  // When the last put has let go of what it brought.
+  EXPECT_TRUE(Eventually([&] { return server_->counts().memory_bytes <= 8 * (64 << 10); }))
+      << server_->counts().memory_bytes;
   for (size_t round = 0; round < 8; ++round) {
     EXPECT_EQ(*views[2 * round].Text(0, "a"), "xxxxxxxx");
     EXPECT_EQ(views[2 * round + 1].Get<int64_t>(0, "a")->front(), static_cast<int64_t>(round));
@@ -281,14 +281,12 @@ TEST_F(DockServerTest, RunningOutOfDescriptorsNamesTheirLimitAndLeavesSomeToClie
     Create(absl::StrCat("p", count));
     status = PutOne(absl::StrCat("p", count), Text(300'000)).status();
   }
-  EXPECT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("this process may have 256 of them"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("RLIMIT_NOFILE"));
+  EXPECT_THAT(status, Fails(Code::kResourceExhausted, {"256", "RLIMIT_NOFILE"}));
   EXPECT_GT(count, 50);
   // Small partitions, and clients, still find room.
   Create("small");
   EXPECT_EQ(PutOne("small", Number(1)).status(), absl::OkStatus());
-  EXPECT_EQ(ConnectDock({.address = server_->address()}).status(), absl::OkStatus());
+  EXPECT_EQ(ConnectDock({.address = server_->address(), .reconnect_for = kPatience}).status(), absl::OkStatus());
 }
 
 // Does not choose before it is let.
@@ -313,7 +311,9 @@ TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthChe
                             .stall_after = absl::Milliseconds(300)};
   options.dock.samplers["held"] = sampler;
   Start(options);
-  EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
+  // On a loaded machine, anything may stand still for longer than stall_after, and goes on.
+  const auto is_healthy = [&] { return server_->CheckHealth(kPatience).ok(); };
+  EXPECT_TRUE(Eventually(is_healthy));
   Dock& dock = *clients_.back();
   ASSERT_EQ(dock.CreatePartition({.name = "p", .columns = {{"text", {}}}}), absl::OkStatus());
   ASSERT_EQ(dock.RegisterConsumer(
@@ -324,17 +324,20 @@ TEST_F(DockServerTest, ATakeThatHangsWithALockHeldIsReportedAndFailsTheHealthChe
   ASSERT_EQ(dock.Put(put).status(), absl::OkStatus());
   std::thread taker([&] { EXPECT_EQ(dock.Take({.partition = "p", .consumer = "c"}).status(), absl::OkStatus()); });
   sampler->AwaitAsked();
-  const absl::Status status = server_->CheckHealth(absl::Milliseconds(1500));
-  EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a call has been stalled for"));
+  // The call of the watchdog may not have come to the lock yet.
+  EXPECT_TRUE(Eventually([&] {
+    const absl::Status status = server_->CheckHealth(absl::Milliseconds(1500));
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    return absl::StrContains(status.message(), "a call");
+  }));
   reports_.AwaitPart("it does a take for client '");
   EXPECT_THAT(reports_.AwaitPart("it waits for partition 'p'"), HasSubstr("event loop"));
   EXPECT_FALSE(server_->CurrentStalls().empty());
-  EXPECT_EQ(server_->stalls(), 2);
+  EXPECT_GE(server_->stalls(), 2);
   sampler->Go();
   taker.join();
   reports_.AwaitPart("a call continues");
-  EXPECT_EQ(server_->CheckHealth(absl::Seconds(20)), absl::OkStatus());
+  EXPECT_TRUE(Eventually(is_healthy));
 }
 
 // An answer of a row without a cell in a column whose cells have 64 TiB, which are zeros in a frame.
@@ -369,11 +372,11 @@ class ImmenseAnswer : public testing::Test {
 };
 
 TEST_F(ImmenseAnswer, IsRefusedIfItIsLongerThanAFrame) {
-  EXPECT_THAT(Refusal(uint64_t{16} << 30), HasSubstr("70368744177669 bytes together; the limit is 17179869184"));
+  EXPECT_THAT(Refusal(uint64_t{16} << 30), Mentions({"70368744177669 bytes", "17179869184"}));
 }
 
 TEST_F(ImmenseAnswer, IsRefusedIfThereIsNoMemoryForIt) {
-  EXPECT_EQ(Refusal(uint64_t{1} << 62), "there is no memory for the answer");
+  EXPECT_THAT(Refusal(uint64_t{1} << 62), Mentions({"no memory", "answer"}));
 }
 
 TEST_F(ImmenseAnswer, GoesThroughSharedMemoryAsWhatItIs) {

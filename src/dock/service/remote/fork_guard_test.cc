@@ -7,26 +7,29 @@
 
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/patience.h"
 #include "dock/service/remote/server_process.h"
 #include "tdock/remote_dock.h"
 
 namespace tdock::service {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);
-
 class ForkGuardTest : public testing::Test {
  protected:
   std::unique_ptr<Dock> Connect(ForkGuard* guard) {
-    return *ConnectDock({.address = server_->tcp_address(), .fork_guard = guard});
+    return *ConnectDock({.address = server_->tcp_address(),
+                         .reconnect_for = kPatience,
+                         .answer_within = kPatience,
+                         .fork_guard = guard});
   }
 
-  // Runs in a forked process, which has a minute; whether it returned true.
+  // Runs in a forked process, which has kPatience; whether it returned true.
   template <class Body>
   static bool InChild(Body body) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(60);
+      alarm(static_cast<unsigned>(absl::ToInt64Seconds(kPatience)));
       _exit(body() ? 0 : 1);
     }
     int status = 0;
@@ -36,7 +39,9 @@ class ForkGuardTest : public testing::Test {
 
   // Outlives the guard's docks.
   ForkGuard guard_;
-  std::unique_ptr<ServerProcess> server_ = *ServerProcess::Start();
+  // The session outlives its connection for as long as a child may take.
+  std::unique_ptr<ServerProcess> server_ =
+      *ServerProcess::Start({"--session-grace", absl::StrCat(absl::ToInt64Seconds(kPatience))});
 };
 
 TEST_F(ForkGuardTest, ChildrenConnectAnewAndTheParentGoesOn) {
@@ -47,7 +52,7 @@ TEST_F(ForkGuardTest, ChildrenConnectAnewAndTheParentGoesOn) {
   const Taken taken = *dock->Take({.partition = "p", .consumer = "c", .max = 2});
   // The second and third find what the first left behind.
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(guard_.Prepare(kLong));
+    EXPECT_TRUE(guard_.Prepare(kPatience));
     EXPECT_TRUE(InChild([&] {
       if (!ForkGuard::BeginChild().ok()) return false;
       ForkGuard own;
@@ -67,8 +72,8 @@ TEST_F(ForkGuardTest, CallsThatWaitGoOnAfterTheFork) {
   ASSERT_EQ(dock->RegisterConsumer("p", {.name = "c"}), absl::OkStatus());
   absl::StatusOr<Taken> taken = absl::UnknownError("");
   std::jthread waiter(
-      [&] { taken = dock->Take({.partition = "p", .consumer = "c", .deadline = absl::Now() + kLong}); });
-  EXPECT_TRUE(guard_.Prepare(kLong));
+      [&] { taken = dock->Take({.partition = "p", .consumer = "c", .deadline = absl::Now() + kPatience}); });
+  EXPECT_TRUE(guard_.Prepare(kPatience));
   guard_.Resume();
   ASSERT_TRUE(dock->Put({.partition = "p", .new_rows = 1}).ok());
   waiter.join();

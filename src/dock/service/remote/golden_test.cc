@@ -32,7 +32,7 @@ void ExpectGolden(const std::string& name, const std::string& bytes) {
     return;
   }
   std::ifstream file(PathOf(name), std::ios::binary);
-  ASSERT_TRUE(file) << PathOf(name) << " is not there: TDOCK_WRITE_GOLDEN=1 writes it";
+  ASSERT_TRUE(file) << "missing " << PathOf(name) << ": TDOCK_WRITE_GOLDEN=1 writes it";
   std::stringstream golden;
   golden << file.rdbuf();
   EXPECT_TRUE(golden.str() == bytes) << name << " has changed: " << golden.str().size() << " bytes were "

@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "dock/service/wire/fields.h"
 
 namespace tdock::service {
@@ -67,11 +69,15 @@ class ClientSessionTest : public testing::Test {
   }
 
   Script script_{.sessions = {"one"}};
-  std::shared_ptr<ClientSession> session_ = std::make_shared<ClientSession>(
-      std::make_unique<ScriptedTransport>(script_),
-      ClientSessionOptions{.address = "somewhere:1", .reconnect_for = absl::Milliseconds(100)});
+  std::shared_ptr<ClientSession> session_;
 
-  void SetUp() override { ASSERT_EQ(session_->Connect(), absl::OkStatus()); }
+  void SetUp() override { Connect(kNever); }
+  void Connect(absl::Duration reconnect_for) {
+    session_ =
+        std::make_shared<ClientSession>(std::make_unique<ScriptedTransport>(script_),
+                                        ClientSessionOptions{.address = "somewhere:1", .reconnect_for = reconnect_for});
+    ASSERT_EQ(session_->Connect(), absl::OkStatus());
+  }
 };
 
 TEST_F(ClientSessionTest, RepeatsACallUnderItsNumberWhenTheConnectionBreaks) {
@@ -91,18 +97,13 @@ TEST_F(ClientSessionTest, RepeatsACallUnderItsNumberWhenTheConnectionBreaks) {
 TEST_F(ClientSessionTest, DoesNotRepeatWhatMayHaveHappenedInASessionThatIsGone) {
   script_.answers = {Lost(true)};
   script_.sessions = {"two"};
-  const absl::Status status = Ask(false).status();
-  EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may or may not have been carried out"));
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("somewhere:1"));
+  EXPECT_THAT(Ask(false).status(), Fails(Code::kUnavailable, {"somewhere:1", "may not"}));
 }
 
 TEST_F(ClientSessionTest, DoesNotForgetThatACallWasSentBeforeTheSessionWasFoundToBeGone) {
   script_.answers = {Lost(true), Lost(false)};
   script_.sessions = {"one", "two"};
-  const absl::Status status = Ask(false).status();
-  EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("may or may not have been carried out"));
+  EXPECT_THAT(Ask(false).status(), Fails(Code::kUnavailable, {"somewhere:1", "may not"}));
 }
 
 TEST_F(ClientSessionTest, RepeatsInAnotherSessionWhatWasNotSentOrDoesNoHarm) {
@@ -119,6 +120,7 @@ TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
   for (const bool for_ever : {false, true}) {
     script_ = {.sessions = {"another"}, .answers = {Lost(true), Good("a")}};
     const absl::Duration wait = for_ever ? absl::InfiniteDuration() : kHour;
+    const absl::Time begin = absl::Now();
     v1::Request take;
     take.mutable_take()->set_timeout(absl::ToInt64Nanoseconds(wait));
     ASSERT_EQ(session_->Call(take, Batch(), {.wait = wait, .repeatable = true}).status(), absl::OkStatus());
@@ -128,7 +130,7 @@ TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
       EXPECT_EQ(again, absl::InfiniteDuration());
     } else {
       EXPECT_LT(again, kHour);
-      EXPECT_GT(again, kHour - absl::Minutes(1));
+      EXPECT_GE(again, kHour - (absl::Now() - begin));
     }
   }
 }
@@ -137,14 +139,13 @@ TEST_F(ClientSessionTest, LooksForTheServerForAWhile) {
   script_.answers = {Lost(true), Good("a")};
   script_.sessions = {"", "", "one"};
   EXPECT_EQ(Ask(false)->reply.text(), "a");
+}
 
+TEST_F(ClientSessionTest, GivesUpWhereThereIsNoServerForAWhile) {
+  script_.sessions = {"one"};
+  Connect(/*reconnect_for=*/absl::Milliseconds(100));
   script_.answers = {Lost(true)};
-  script_.sessions = {};
-  const absl::Time begun = absl::Now();
-  const absl::Status status = Ask(true).status();
-  EXPECT_EQ(status.code(), Code::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("nobody listens"));
-  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+  EXPECT_THAT(Ask(true).status(), Fails(Code::kUnavailable, {"somewhere:1", "100ms", "nobody listens"}));
 }
 
 // A server that was killed while two calls waited. The first one's loss is noticed before the session's, so that the
@@ -157,7 +158,7 @@ class KilledTransport final : public ClientTransport {
     if (++connects_ <= 2) return welcome;
     if (connects_ == 3) {
       looked_for_.Notify();
-      tried_meanwhile_ = second_tried_.WaitForNotificationWithTimeout(absl::Seconds(10));
+      tried_meanwhile_ = second_tried_.WaitForNotificationWithTimeout(kPatience);
     }
     return absl::UnauthenticatedError("whoever answers now is another");
   }
@@ -186,7 +187,7 @@ class KilledTransport final : public ClientTransport {
 TEST(ClientSession, ACallThatNoticesItsLossLateTriesTheConnectionThereIsBeforeItWaitsForAnother) {
   auto owned = std::make_unique<KilledTransport>();
   const KilledTransport& transport = *owned;
-  ClientSession session(std::move(owned), {.address = "somewhere:1", .reconnect_for = absl::Seconds(5)});
+  ClientSession session(std::move(owned), {.address = "somewhere:1", .reconnect_for = kNever});
   ASSERT_EQ(session.Connect(), absl::OkStatus());
   v1::Request request;
   request.mutable_ping();
@@ -202,12 +203,10 @@ TEST(ClientSession, ACallThatNoticesItsLossLateTriesTheConnectionThereIsBeforeIt
 TEST_F(ClientSessionTest, GivesTheServersErrorsAsTheyAre) {
   ClientAnswer refused{.sent = true};
   refused.reply.set_code(static_cast<uint32_t>(Code::kNotFound));
-  refused.reply.set_message("there is no partition 'x'");
+  refused.reply.set_message("no partition 'x' here");
   script_.answers = {refused, {.status = absl::DeadlineExceededError("nothing came"), .sent = true}};
-  EXPECT_EQ(Ask(false).status(), absl::NotFoundError("there is no partition 'x'"));
-  const absl::Status silent = Ask(false).status();
-  EXPECT_EQ(silent.code(), Code::kDeadlineExceeded);
-  EXPECT_THAT(std::string(silent.message()), testing::HasSubstr("does not answer"));
+  EXPECT_EQ(Ask(false).status(), absl::NotFoundError("no partition 'x' here"));
+  EXPECT_THAT(Ask(false).status(), Fails(Code::kDeadlineExceeded, {"somewhere:1", "nothing came"}));
 }
 
 TEST_F(ClientSessionTest, SaysAgainWithTheNextCallWhichViewsAreGone) {

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "absl/time/clock.h"
+#include "core/base/testing/patience.h"
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/testing/serve.h"
 
@@ -42,7 +42,7 @@ class Listener {
 absl::Status ConnectAs(uid_t user, const std::string& path) {
   const uid_t own = geteuid();
   EXPECT_EQ(seteuid(user), 0);
-  const absl::Status status = SocketChannel::Connect(path, absl::Now() + absl::Seconds(10)).status();
+  const absl::Status status = SocketChannel::Connect(path, absl::Now() + kPatience).status();
   EXPECT_EQ(seteuid(own), 0);
   return status;
 }

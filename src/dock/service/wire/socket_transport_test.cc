@@ -10,15 +10,13 @@
 #include <cstring>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "core/base/testing/patience.h"
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/service/wire/testing/serve.h"
 
 namespace tdock::service {
 namespace {
-
-constexpr int kPatienceMs = 20'000;
 
 // A connection at a server that does what the test says.
 class Served {
@@ -28,9 +26,9 @@ class Served {
   Served(Served&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Served& operator=(Served&&) = delete;
 
-  bool AnythingToRead(int within_ms) const {
+  bool AnythingToRead(absl::Duration within) const {
     pollfd watched{.fd = fd_, .events = POLLIN, .revents = 0};
-    return poll(&watched, 1, within_ms) > 0;
+    return poll(&watched, 1, static_cast<int>(absl::ToInt64Milliseconds(within))) > 0;
   }
   // The next message, which must be of this type.
   std::string Read(SocketMessage type) {
@@ -60,7 +58,7 @@ class Served {
   void ReadInto(void* to, size_t size) {
     auto* at = static_cast<char*>(to);
     for (size_t got = 0; got < size;) {
-      ASSERT_TRUE(AnythingToRead(kPatienceMs));
+      ASSERT_TRUE(AnythingToRead(kPatience));
       const ssize_t step = recv(fd_, at + got, size - got, 0);
       ASSERT_GT(step, 0);
       got += static_cast<size_t>(step);
@@ -100,14 +98,12 @@ class SocketTransportTest : public testing::Test {
 
   Served Accept() {
     pollfd watched{.fd = listener_, .events = POLLIN, .revents = 0};
-    EXPECT_GT(poll(&watched, 1, kPatienceMs), 0);
+    EXPECT_GT(poll(&watched, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))), 0);
     return Served(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
   }
-  void Connect() {
-    EXPECT_EQ(transport_.Connect({}, absl::Now() + absl::Milliseconds(kPatienceMs)).status(), absl::OkStatus());
-  }
+  void Connect() { EXPECT_EQ(transport_.Connect({}, absl::Now() + kPatience).status(), absl::OkStatus()); }
   // A put of so many bytes.
-  absl::Status Put(uint64_t call, size_t bytes, absl::Duration within = absl::Milliseconds(kPatienceMs)) {
+  absl::Status Put(uint64_t call, size_t bytes, absl::Duration within = kPatience) {
     v1::Request request;
     request.set_session("s");
     request.set_call(call);
@@ -163,7 +159,7 @@ TEST_F(SocketTransportTest, SlotsOfACallThatWasGivenUpAreNotWrittenBeforeTheServ
   Served next = Accept();
   next.Welcome(area);
   next.Read(SocketMessage::kCall);
-  EXPECT_FALSE(next.AnythingToRead(50));
+  EXPECT_FALSE(next.AnythingToRead(absl::Milliseconds(50)));
   slow.WriteConsumed(1, 0);
   EXPECT_EQ(next.ReadSlot(), 0u);
   next.WriteReply(2);
