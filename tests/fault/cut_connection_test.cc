@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "cutter.h"
 #include "fault_fixture.h"
@@ -17,12 +18,12 @@ class CutConnection : public OverBoth {
 
   void SetUp() override {
     // On a busy machine, connecting again may take longer than a second.
-    Start({"--session-grace", "20"});
+    Start({"--session-grace", absl::StrCat(absl::ToInt64Seconds(kPatience))});
     direct_ = Connect();
     absl::StatusOr<std::unique_ptr<Cutter>> cutter = Cutter::Start(address());
     ASSERT_EQ(cutter.status(), absl::OkStatus());
     cutter_ = *std::move(cutter);
-    through_ = Connect({.address = cutter_->address(), .reconnect_for = Seconds(20)});
+    through_ = Connect(Patiently(cutter_->address()));
     ASSERT_NE(through_, nullptr);
   }
 

@@ -33,10 +33,10 @@ int64_t StatusNumber(pid_t pid, absl::string_view name) {
 
 }  // namespace
 
-bool Eventually(absl::Duration within, const std::function<bool()>& holds) {
+bool HappensWithin(absl::Duration within, const std::function<bool()>& happens) {
   const absl::Time deadline = absl::Now() + within;
   for (;;) {
-    if (holds()) return true;
+    if (happens()) return true;
     if (absl::Now() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(2));
   }
@@ -44,7 +44,7 @@ bool Eventually(absl::Duration within, const std::function<bool()>& holds) {
 
 bool Stop(ChildProcess& process) {
   process.Signal(SIGSTOP);
-  return Eventually(Seconds(5), [&] {
+  return Eventually([&] {
     std::ifstream file(absl::StrCat("/proc/", process.pid(), "/status"));
     for (std::string line; std::getline(file, line);) {
       if (absl::StartsWith(line, "State:")) return absl::StrContains(line, "T (stopped)");
@@ -101,8 +101,8 @@ absl::Status CreateAll(Dock& dock, const ConsumerOptions& consumer, PartitionOpt
 testing::AssertionResult HasWholeRowsOnly(const PartitionStatus& status) {
   for (const ColumnStatus& column : status.columns) {
     if (column.ready_cells == status.rows) continue;
-    return testing::AssertionFailure() << column.name << " has " << column.ready_cells << " cells, and there are "
-                                       << status.rows << " rows";
+    return testing::AssertionFailure() << column.name << ": " << column.ready_cells << " cells of " << status.rows
+                                       << " rows";
   }
   return testing::AssertionSuccess();
 }
@@ -114,15 +114,22 @@ std::unique_ptr<ChildProcess> StartPeer(std::vector<std::string> arguments) {
   return peer.ok() ? *std::move(peer) : nullptr;
 }
 
-absl::Duration MedianLatency(Dock& dock, int calls) {
-  std::vector<absl::Duration> took;
-  for (int i = 0; i < calls; ++i) {
+Medians MediansOf(Dock& dock, Dock& control, int times, const std::function<void(Dock&)>& act) {
+  std::vector<absl::Duration> of_dock, of_control;
+  const auto measure = [&](Dock& each, std::vector<absl::Duration>& took) {
     const absl::Time begin = absl::Now();
-    EXPECT_EQ(dock.ListPartitions().status(), absl::OkStatus());
+    act(each);
     took.push_back(absl::Now() - begin);
+  };
+  for (int i = 0; i < times; ++i) {
+    measure(dock, of_dock);
+    measure(control, of_control);
   }
-  std::nth_element(took.begin(), took.begin() + calls / 2, took.end());
-  return took[static_cast<size_t>(calls / 2)];
+  const auto median = [&](std::vector<absl::Duration>& took) {
+    std::nth_element(took.begin(), took.begin() + times / 2, took.end());
+    return took[static_cast<size_t>(times / 2)];
+  };
+  return {median(of_dock), median(of_control)};
 }
 
 std::string NameOf(const testing::TestParamInfo<Via>& info) { return info.param == Via::kTcp ? "Tcp" : "Socket"; }
@@ -134,9 +141,23 @@ void OverBoth::Start(const std::vector<std::string>& arguments) {
 }
 
 std::unique_ptr<Dock> OverBoth::Connect(const ConnectOptions& options) {
-  absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock(options);
-  EXPECT_EQ(dock.status(), absl::OkStatus());
+  absl::StatusOr<std::unique_ptr<Dock>> dock;
+  // Its reconnect_for may be short.
+  EXPECT_TRUE(Eventually([&] {
+    dock = ConnectDock(options);
+    return dock.ok();
+  })) << dock.status();
   return dock.ok() ? *std::move(dock) : nullptr;
+}
+
+std::unique_ptr<Dock> OverBoth::ConnectToIdle() {
+  if (idle_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<service::ServerProcess>> server = service::ServerProcess::Start({});
+    EXPECT_EQ(server.status(), absl::OkStatus());
+    if (!server.ok()) return nullptr;
+    idle_ = *std::move(server);
+  }
+  return Connect(Patiently(Address(*idle_)));
 }
 
 RestartableServer::RestartableServer() {
@@ -155,7 +176,7 @@ absl::Status RestartableServer::Start() {
   TDOCK_ASSIGN_OR_RETURN(process_, ChildProcess::Start({FolderOfThisProgram() + "/tdock-dock", "serve", "--listen",
                                                         tcp_, "--socket", folder_ + "/dock.sock"}));
   for (;;) {
-    TDOCK_ASSIGN_OR_RETURN(const std::string line, process_->ReadLine(Seconds(30)));
+    TDOCK_ASSIGN_OR_RETURN(const std::string line, process_->ReadLine(kPatience));
     absl::string_view rest = line;
     if (rest == "ready") return absl::OkStatus();
     if (absl::ConsumePrefix(&rest, "tcp ")) tcp_ = std::string(rest);

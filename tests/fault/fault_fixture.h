@@ -6,18 +6,20 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/child_process.h"
+#include "core/base/testing/patience.h"
 #include "dock/service/remote/server_process.h"
 #include "tdock/dock.h"
 #include "tdock/remote_dock.h"
 
 namespace tdock::fault {
 
-// Sanitizers make everything slower; what is bounded is bounded by more.
+// Sanitizers make everything slower, and keep freed memory; what is bounded is bounded by more.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr int kSlowness = 4;
 #else
@@ -27,12 +29,13 @@ inline constexpr int kSlowness = 1;
 // So many seconds of a program without sanitizers.
 inline absl::Duration Seconds(double seconds) { return absl::Seconds(seconds * kSlowness); }
 
-// Looks every two milliseconds whether something holds; false if it does not in this time.
-bool Eventually(absl::Duration within, const std::function<bool()>& holds);
+// Looks every two milliseconds whether something happens; false if it does not in this time. For what must not happen:
+// on a loaded machine, it may come later.
+bool HappensWithin(absl::Duration within, const std::function<bool()>& happens);
 
-// What the system knows of a process.
-// Stops it, and returns when it stands still; false if it does not.
+// Stops a process, and returns when it stands still; false if it does not.
 bool Stop(ChildProcess& process);
+// State of a process.
 int CountDescriptors(pid_t pid);
 int CountThreads(pid_t pid);
 // Memory of its own and shared, that is there.
@@ -55,8 +58,12 @@ testing::AssertionResult HasWholeRowsOnly(const PartitionStatus& status);
 // A client process: tests/fault/fault_peer.cc says what roles there are. Null, with a failure, if it does not start.
 std::unique_ptr<ChildProcess> StartPeer(std::vector<std::string> arguments);
 
-// The median of so many calls that need no wait.
-absl::Duration MedianLatency(Dock& dock, int calls);
+// Median durations of an act that is done so many times with a dock, in turn with a control. A loaded machine makes
+// both longer.
+struct Medians {
+  absl::Duration of_dock, of_control;
+};
+Medians MediansOf(Dock& dock, Dock& control, int times, const std::function<void(Dock&)>& act);
 
 enum class Via { kTcp, kSocket };
 std::string NameOf(const testing::TestParamInfo<Via>& info);
@@ -74,11 +81,19 @@ class OverBoth : public testing::TestWithParam<Via> {
   std::string socket_path() const { return server_->socket_address().substr(5); }
   pid_t server_pid() const { return server_->process().pid(); }
 
-  // Null, with a failure, if nobody answers.
-  std::unique_ptr<Dock> Connect() { return Connect({.address = address()}); }
+  // Null, with a failure, if nobody answers. This client waits as long as a loaded machine may take.
+  std::unique_ptr<Dock> Connect() { return Connect(Patiently(address())); }
   static std::unique_ptr<Dock> Connect(const ConnectOptions& options);
+  static ConnectOptions Patiently(const std::string& address) {
+    return {.address = address, .reconnect_for = kPatience, .answer_within = kPatience};
+  }
+  // The same, to a server that has no other clients.
+  std::unique_ptr<Dock> ConnectToIdle();
 
   std::unique_ptr<service::ServerProcess> server_;
+
+ private:
+  std::unique_ptr<service::ServerProcess> idle_;
 };
 
 // A server that can be started again where it was. Not thread-safe.

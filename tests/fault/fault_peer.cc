@@ -41,11 +41,8 @@ int Produce(Dock& dock, int64_t bytes) {
 }
 
 int TakeAndHold(Dock& dock, int64_t rows, const sigset_t& signals) {
-  const absl::StatusOr<Taken> taken = dock.Take({.partition = kPartition,
-                                                 .consumer = kConsumer,
-                                                 .min = rows,
-                                                 .max = rows,
-                                                 .deadline = absl::Now() + absl::Seconds(60)});
+  const absl::StatusOr<Taken> taken = dock.Take(
+      {.partition = kPartition, .consumer = kConsumer, .min = rows, .max = rows, .deadline = absl::Now() + kPatience});
   if (!taken.ok()) return Fail(taken.status());
   std::cout << "taken" << std::endl;
   int signal = 0;
@@ -112,7 +109,8 @@ int Run(const std::vector<std::string>& arguments) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const std::string& role = arguments.at(1);
   if (role == "flood") return Flood(arguments.at(2), std::stoi(arguments.at(3)), std::stoull(arguments.at(4)));
-  const absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock({.address = arguments.at(2)});
+  const absl::StatusOr<std::unique_ptr<Dock>> dock =
+      ConnectDock({.address = arguments.at(2), .reconnect_for = kPatience, .answer_within = kPatience});
   if (!dock.ok()) return Fail(dock.status());
   if (role == "produce") return Produce(**dock, std::stoll(arguments.at(3)));
   if (role == "take") return TakeAndHold(**dock, std::stoll(arguments.at(3)), signals);
@@ -120,7 +118,7 @@ int Run(const std::vector<std::string>& arguments) {
   if (role == "read") return Read(**dock);
   if (role == "produce_recorded") return Fail(ProduceRecorded(**dock, arguments.at(3), std::stoll(arguments.at(4))));
   if (role == "consume_recorded") return Fail(ConsumeRecorded(**dock, arguments.at(3), std::stoull(arguments.at(4))));
-  return Fail(absl::InvalidArgumentError("there is no role '" + role + "'"));
+  return Fail(absl::InvalidArgumentError("no role '" + role + "'"));
 }
 
 }  // namespace

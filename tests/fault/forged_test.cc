@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "core/base/testing/fails.h"
 #include "dock/service/wire/request_codec.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
@@ -16,8 +17,6 @@
 
 namespace tdock::fault {
 namespace {
-
-using testing::HasSubstr;
 
 class Forged : public OverBoth {
  protected:
@@ -72,15 +71,21 @@ TEST_P(Forged, SlotsThatChangeWhileTheyAreReadHarmNothingButTheirPut) {
   ASSERT_LT(frame.size(), size_t{1} << 20);
   const std::span<std::byte> slot = raw.area().Slot(0, frame.size()).value();
   std::atomic<bool> over = false;
+  std::atomic<int> passes = 0;
   // Behind the header, which has a checksum.
   std::thread scribbler([&] {
     for (uint8_t value = 0; !over; ++value) {
       for (size_t at = 300 + value; at < slot.size(); at += 997) slot[at] = std::byte{value};
+      ++passes;
     }
   });
   int accepted = 0, refused = 0;
-  for (int i = 0; i < 60; ++i) {
+  constexpr int kPuts = 60;
+  for (int i = 0; i < kPuts; ++i) {
     std::copy_n(reinterpret_cast<const std::byte*>(frame.data()), frame.size(), slot.data());
+    // On a loaded machine, the scribbler may not have run yet. After some of its passes, flags are neither 0 nor 1.
+    const int before = passes;
+    while (i == kPuts - 1 && refused == 0 && passes < before + 5) std::this_thread::yield();
     v1::Request put = PutRequestOf(raw);
     put.mutable_put()->set_partition("flags");
     const auto size = static_cast<uint32_t>(frame.size());
@@ -117,9 +122,7 @@ TEST_P(Forged, SessionsThatAreGuessedAreNotThere) {
   v1::Request request = rpc.NewRequest();
   request.set_session(std::string(16, '\x42'));
   request.mutable_list_partitions();
-  const absl::Status status = rpc.Call(request).status();
-  EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no such session"));
+  EXPECT_THAT(rpc.Call(request).status(), Fails(absl::StatusCode::kAborted, {"session"}));
 }
 
 TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {
@@ -148,7 +151,7 @@ TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {
   // Its answer, which it has, is remembered until it says so.
   release.set_answered_below(fetch.call() + 1);
   ASSERT_TRUE(holder.SendCall(release));
-  EXPECT_TRUE(Eventually(Seconds(2), [&] { return dock_->GetStatus(kPartition)->held_bytes == 0; }));
+  EXPECT_TRUE(Eventually([&] { return dock_->GetStatus(kPartition)->held_bytes == 0; }));
 }
 
 TEST_P(Forged, NumbersOfCallsThatWereAnsweredAreAnsweredAsBefore) {

@@ -4,7 +4,8 @@
 
 #include <thread>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
 #include "fault_fixture.h"
 
 namespace tdock::fault {
@@ -15,13 +16,12 @@ using testing::HasSubstr;
 
 class GoneServer : public OverBoth {
  protected:
-  struct Ended {
-    absl::Status status;
-    absl::Time at;
-  };
+  // Far longer than a test may take.
+  const std::vector<std::string> kLongDrain = {"--drain", "3600"};
 
-  // Clients that wait for a minute: in takes, in fetches, and in puts for room. `act` happens while they do.
-  std::vector<Ended> WaitWhile(const std::function<void()>& act) {
+  // Lets clients wait for ever, in takes, in fetches, and in puts for room, and `act` happen while they do. Returns how
+  // each wait ended.
+  std::vector<absl::Status> WaitWhile(const std::function<void()>& act) {
     const std::unique_ptr<Dock> dock = Connect();
     PartitionOptions options = Columns();
     options.max_rows = 1;
@@ -29,7 +29,7 @@ class GoneServer : public OverBoth {
     EXPECT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(1, 100)}).status(), absl::OkStatus());
     EXPECT_EQ(dock->Take({.partition = kPartition, .consumer = kConsumer}).status(), absl::OkStatus());
     EXPECT_EQ(dock->Put({.partition = kPartition, .new_rows = 1}).status().code(), absl::StatusCode::kDeadlineExceeded);
-    const absl::Time late = absl::Now() + absl::Minutes(1);
+    const absl::Time late = absl::Now() + kNever;
     const std::vector<std::function<absl::Status(Dock&)>> waits = {
         [&](Dock& client) {
           return client.Take({.partition = kPartition, .consumer = kConsumer, .deadline = late}).status();
@@ -46,16 +46,13 @@ class GoneServer : public OverBoth {
     EXPECT_EQ(dock->CreatePartition(Columns("empty")), absl::OkStatus());
     EXPECT_EQ(dock->Put({.partition = "empty", .new_rows = 1}).status(), absl::OkStatus());
     std::vector<std::unique_ptr<Dock>> clients;
-    std::vector<Ended> ended(2 * waits.size());
+    std::vector<absl::Status> ended(2 * waits.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < ended.size(); ++i) {
       clients.push_back(Connect({.address = address(), .reconnect_for = absl::Seconds(1)}));
-      threads.emplace_back([&, i] {
-        ended[i].status = waits[i % waits.size()](*clients[i]);
-        ended[i].at = absl::Now();
-      });
+      threads.emplace_back([&, i, client = clients[i].get()] { ended[i] = waits[i % waits.size()](*client); });
     }
-    // Nobody sees from outside that a call has reached the server.
+    // Nobody sees from outside that a call has reached the server. On a loaded machine, one may come later.
     absl::SleepFor(Seconds(0.3));
     act();
     for (std::thread& thread : threads) thread.join();
@@ -64,77 +61,71 @@ class GoneServer : public OverBoth {
 };
 
 TEST_P(GoneServer, ThatIsKilledMakesAllWhoWaitUnavailableLongBeforeTheirDeadlines) {
-  absl::Time killed;
-  const std::vector<Ended> ended = WaitWhile([&] {
-    killed = absl::Now();
-    server_->process().Signal(SIGKILL);
-  });
-  for (const Ended& call : ended) {
-    EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
-    EXPECT_THAT(std::string(call.status.message()), HasSubstr(address()));
-    EXPECT_LT(call.at - killed, Seconds(2.5)) << call.status;
+  const std::vector<absl::Status> ended = WaitWhile([&] { server_->process().Signal(SIGKILL); });
+  for (const absl::Status& status : ended) {
+    EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, {address()}));
   }
 }
 
 TEST_P(GoneServer, ThatIsKilledIsLookedForOnceByAllCallsOfAClient) {
+  // If each looked for it, one after another, they would take more than a minute.
   constexpr absl::Duration kReconnectFor = absl::Seconds(2);
-  const std::unique_ptr<Dock> dock = Connect({.address = address(), .reconnect_for = kReconnectFor});
+  constexpr int kCalls = 32;
+  const std::unique_ptr<Dock> dock =
+      Connect({.address = address(), .reconnect_for = kReconnectFor, .answer_within = kPatience});
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   std::vector<std::thread> threads;
-  std::vector<Ended> ended(8);
-  for (Ended& call : ended) {
+  std::vector<absl::Status> ended(kCalls);
+  for (absl::Status& status : ended) {
     threads.emplace_back([&] {
-      const absl::Time late = absl::Now() + absl::Minutes(1);
-      call.status = dock->Take({.partition = kPartition, .consumer = kConsumer, .deadline = late}).status();
-      call.at = absl::Now();
+      const absl::Time late = absl::Now() + kNever;
+      status = dock->Take({.partition = kPartition, .consumer = kConsumer, .deadline = late}).status();
     });
   }
   absl::SleepFor(Seconds(0.3));  // for the calls to arrive
   const absl::Time killed = absl::Now();
   server_->process().Signal(SIGKILL);
   for (std::thread& thread : threads) thread.join();
-  for (const Ended& call : ended) {
-    EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
-    EXPECT_LT(call.at - killed, kReconnectFor + Seconds(1)) << call.status;
-  }
+  EXPECT_LT(absl::Now() - killed, kCalls * kReconnectFor);
+  for (const absl::Status& status : ended) EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }
 
 TEST_P(GoneServer, ThatIsAskedToEndTellsAllWhoWaitAndEndsWell) {
-  absl::Time asked, over;
+  // A call that were not told would keep it from ending for as long.
+  Start(kLongDrain);
   int code = -1;
-  const std::vector<Ended> ended = WaitWhile([&] {
-    asked = absl::Now();
+  const std::vector<absl::Status> ended = WaitWhile([&] {
     server_->process().Signal(SIGTERM);
-    code = server_->process().Wait(Seconds(12)).value_or(-1);
-    over = absl::Now();
+    code = server_->process().Wait(kPatience).value_or(-1);
   });
-  for (const Ended& call : ended) {
-    EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
-    EXPECT_THAT(std::string(call.status.message()), HasSubstr("the server is shutting down"));
-    EXPECT_LT(call.at - asked, Seconds(0.5)) << call.status;
+  for (const absl::Status& status : ended) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    // On a loaded machine, a call may come when the server is gone.
+    EXPECT_THAT(std::string(status.message()), AnyOf(HasSubstr("shutting down"), HasSubstr(address())));
   }
   EXPECT_EQ(code, 0);
-  EXPECT_LT(over - asked, Seconds(3));
 }
 
 TEST_P(GoneServer, ThatIsAskedToEndRefusesNewCallsWithoutMakingThemWait) {
-  const std::unique_ptr<Dock> dock = Connect({.address = address(), .reconnect_for = absl::Seconds(1)});
+  // A call that waited for the end would wait for as long, and have no answer.
+  Start(kLongDrain);
+  const std::unique_ptr<Dock> dock =
+      Connect({.address = address(), .reconnect_for = absl::Seconds(1), .answer_within = kPatience});
   server_->process().Signal(SIGTERM);
   absl::Status status;
-  const absl::Time begin = absl::Now();
-  EXPECT_TRUE(Eventually(Seconds(5), [&] {
+  EXPECT_TRUE(Eventually([&] {
     status = dock->ListPartitions().status();
     return !status.ok();
   }));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_LT(absl::Now() - begin, Seconds(4));
 }
 
 class RestartedServer : public testing::TestWithParam<Via> {
  protected:
   void SetUp() override { ASSERT_EQ(server_.Start(), absl::OkStatus()); }
   std::unique_ptr<Dock> Connect() {
-    return *ConnectDock({.address = server_.Address(GetParam()), .reconnect_for = Seconds(10)});
+    return *ConnectDock(
+        {.address = server_.Address(GetParam()), .reconnect_for = kPatience, .answer_within = kPatience});
   }
   RestartableServer server_;
 };
@@ -152,9 +143,8 @@ TEST_P(RestartedServer, KnowsLeasesOfBeforeAsSuchAndServesItsClientsAgain) {
   // The client finds it by itself.
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   EXPECT_EQ(dock->GetStatus(kPartition)->rows, 0);
-  const absl::Status complete = dock->Complete({.partition = kPartition, .lease = taken->lease});
-  EXPECT_TRUE(absl::IsFailedPrecondition(complete)) << complete;
-  EXPECT_THAT(std::string(complete.message()), HasSubstr("before the server was restarted"));
+  EXPECT_THAT(dock->Complete({.partition = kPartition, .lease = taken->lease}),
+              Fails(absl::StatusCode::kFailedPrecondition, {absl::StrCat("lease ", taken->lease), "restarted"}));
   const absl::StatusOr<absl::Time> renew = dock->Renew(kPartition, taken->lease);
   EXPECT_TRUE(absl::IsFailedPrecondition(renew.status())) << renew.status();
   PutRequest put{.partition = kPartition, .batch = MakeBatch(2, 100), .rows = {0, 1}, .lease = taken->lease};
@@ -170,19 +160,20 @@ TEST_P(RestartedServer, MayHaveCarriedOutAPutThatWasUnderWay) {
   const std::unique_ptr<Dock> dock = Connect();
   PartitionOptions options = Columns();
   options.max_rows = 1;
-  ASSERT_EQ(CreateAll(*dock, {}, options), absl::OkStatus());
-  ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(1, 100)}).status(), absl::OkStatus());
-  absl::Status put, take;
-  std::thread putting([&] {
-    put = dock->Put({.partition = kPartition, .batch = MakeBatch(1, 100), .deadline = absl::Now() + Seconds(60)})
-              .status();
-  });
-  absl::SleepFor(Seconds(0.3));
-  server_.Kill();
-  ASSERT_EQ(server_.Start(), absl::OkStatus());
-  putting.join();
-  EXPECT_TRUE(absl::IsUnavailable(put)) << put;
-  EXPECT_THAT(std::string(put.message()), HasSubstr("may or may not have been carried out"));
+  absl::Status put = absl::NotFoundError("");
+  // A put that has not reached the first server finds no partition at the second.
+  for (absl::Duration head_start = Seconds(0.3); absl::IsNotFound(put) && head_start < kPatience; head_start *= 2) {
+    ASSERT_EQ(CreateAll(*dock, {}, options), absl::OkStatus());
+    ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(1, 100)}).status(), absl::OkStatus());
+    std::thread putting([&] {
+      put = dock->Put({.partition = kPartition, .batch = MakeBatch(1, 100), .deadline = absl::Now() + kNever}).status();
+    });
+    absl::SleepFor(head_start);
+    server_.Kill();
+    EXPECT_EQ(server_.Start(), absl::OkStatus());
+    putting.join();
+  }
+  EXPECT_THAT(put, Fails(absl::StatusCode::kUnavailable, {server_.Address(GetParam()), "may not"}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, GoneServer, testing::Values(Via::kTcp, Via::kSocket), NameOf);

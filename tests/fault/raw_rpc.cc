@@ -34,7 +34,8 @@ std::vector<rpc::Message> MessagesOf(absl::string_view bytes) {
 }  // namespace
 
 RawRpc::RawRpc(const std::string& target) {
-  absl::StatusOr<std::unique_ptr<rpc::StreamClient>> client = rpc::StreamClient::Connect({.target = target});
+  absl::StatusOr<std::unique_ptr<rpc::StreamClient>> client =
+      rpc::StreamClient::Connect({.target = target, .connect_timeout = kPatience});
   EXPECT_EQ(client.status(), absl::OkStatus());
   client_ = *std::move(client);
   auto welcome = std::make_shared<std::promise<std::string>>();
@@ -45,7 +46,7 @@ RawRpc::RawRpc(const std::string& target) {
   v1::Hello hello;
   hello.set_protocol(1);
   session_->Send(MessageOf(hello.SerializeAsString()));
-  EXPECT_EQ(arrived.wait_for(absl::ToChronoSeconds(Seconds(30))), std::future_status::ready);
+  EXPECT_EQ(arrived.wait_for(absl::ToChronoSeconds(kPatience)), std::future_status::ready);
   EXPECT_TRUE(welcome_.ParseFromString(arrived.get()));
 }
 
@@ -82,9 +83,9 @@ absl::StatusOr<std::string> RawRpc::CallWith(const std::string& bytes, absl::Dur
 }
 
 absl::StatusOr<v1::Reply> RawRpc::Call(const v1::Request& request, const Batch& batch) {
-  TDOCK_ASSIGN_OR_RETURN(const std::string answer, CallWith(BytesOf(request, batch), Seconds(30)));
+  TDOCK_ASSIGN_OR_RETURN(const std::string answer, CallWith(BytesOf(request, batch), kPatience));
   uint32_t length = 0;
-  if (answer.size() < sizeof(length)) return absl::DataLossError("an answer without a length");
+  if (answer.size() < sizeof(length)) return absl::DataLossError("no length");
   std::memcpy(&length, answer.data(), sizeof(length));
   v1::Reply reply;
   if (!reply.ParseFromString(answer.substr(sizeof(length), length))) return absl::DataLossError("no reply");

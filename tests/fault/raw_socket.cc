@@ -25,7 +25,7 @@ std::string DataMessage(uint64_t call, const std::string& frame) {
 
 RawSocket::RawSocket(const std::string& path) {
   absl::StatusOr<std::unique_ptr<service::SocketChannel>> channel =
-      service::SocketChannel::Connect(path, absl::Now() + Seconds(10));
+      service::SocketChannel::Connect(path, absl::Now() + kPatience);
   EXPECT_EQ(channel.status(), absl::OkStatus());
   channel_ = *std::move(channel);
 }
@@ -34,9 +34,9 @@ bool RawSocket::Send(absl::string_view bytes, absl::Duration within) {
   return channel_->Send({bytes}, absl::Now() + within).ok();
 }
 
-bool RawSocket::Send(absl::string_view bytes) { return Send(bytes, Seconds(20)); }
+bool RawSocket::Send(absl::string_view bytes) { return Send(bytes, kPatience); }
 
-absl::StatusOr<service::SocketChannel::Message> RawSocket::Receive() { return Receive(Seconds(20)); }
+absl::StatusOr<service::SocketChannel::Message> RawSocket::Receive() { return Receive(kPatience); }
 
 absl::StatusOr<service::SocketChannel::Message> RawSocket::Receive(absl::Duration within) {
   return channel_->Receive(absl::Now() + within);

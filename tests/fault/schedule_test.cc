@@ -45,7 +45,8 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
     absl::StatusOr<std::unique_ptr<Cutter>> cutter = Cutter::Start(address_);
     ASSERT_EQ(cutter.status(), absl::OkStatus());
     cutter_ = *std::move(cutter);
-    absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock({.address = address_});
+    absl::StatusOr<std::unique_ptr<Dock>> dock =
+        ConnectDock({.address = address_, .reconnect_for = kPatience, .answer_within = kPatience});
     ASSERT_EQ(dock.status(), absl::OkStatus());
     dock_ = *std::move(dock);
     ASSERT_EQ(CreateRecorded(*dock_), absl::OkStatus());
@@ -76,7 +77,7 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
       case 0:
       case 1:
         peer.Signal(rng_.Below(4) == 0 ? SIGTERM : SIGKILL);
-        ASSERT_TRUE(peer.Wait(Seconds(5)).ok());
+        ASSERT_TRUE(peer.Wait(kPatience).ok());
         StartPeerNumber(number);
         ++kills_;
         return;
@@ -96,7 +97,7 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
     ASSERT_EQ(dock_->Seal(kPartition), absl::OkStatus());
     for (;;) {
       const absl::StatusOr<Taken> taken = dock_->Take(
-          {.partition = kPartition, .consumer = kConsumer, .max = 100, .deadline = absl::Now() + Seconds(20)});
+          {.partition = kPartition, .consumer = kConsumer, .max = 100, .deadline = absl::Now() + kPatience});
       if (absl::IsOutOfRange(taken.status())) return;
       ASSERT_EQ(taken.status(), absl::OkStatus());
       const absl::StatusOr<std::vector<int64_t>> marks = MarksOf(taken->rows);
@@ -113,28 +114,35 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
       absl::SleepFor(absl::Milliseconds(rng_.Below(100)));
       Disturb();
     }
+    // On a loaded machine, the clients may have done nothing yet.
+    EXPECT_TRUE(Eventually([&] { return !ReadAll().done.empty(); }));
     for (const auto& peer : peers_) peer->Signal(SIGKILL);
-    for (const auto& peer : peers_) ASSERT_TRUE(peer->Wait(Seconds(5)).ok());
+    for (const auto& peer : peers_) ASSERT_TRUE(peer->Wait(kPatience).ok());
     std::map<int64_t, int> left;
     Drain(left);
     ASSERT_FALSE(HasFatalFailure());
     Check(left);
   }
 
-  void Check(const std::map<int64_t, int>& left) {
+  // Reads what all clients have written down so far.
+  Recorded ReadAll() const {
     Recorded all;
     for (uint64_t i = 0; i < started_; ++i) all.Read(absl::StrCat(folder_, "/", i));
+    return all;
+  }
+
+  void Check(const std::map<int64_t, int>& left) {
+    const Recorded all = ReadAll();
     EXPECT_THAT(all.wrong, testing::IsEmpty());
     std::map<int64_t, int> over = all.done;
     for (const auto& [mark, times] : left) over[mark] += times;
     for (const auto& [mark, times] : over) {
       ASSERT_EQ(times, 1) << "mark " << mark << " was done so often";
-      ASSERT_TRUE(all.intended.contains(mark)) << "mark " << mark << " was never put";
+      ASSERT_TRUE(all.intended.contains(mark)) << "nobody put mark " << mark;
     }
     for (int64_t mark : all.put) {
       ASSERT_TRUE(over.contains(mark) || all.maybe_done.contains(mark)) << "mark " << mark << " is lost";
     }
-    EXPECT_GT(all.done.size(), 0u);
     std::cout << all.put.size() << " rows put, " << all.done.size() << " done, " << left.size() << " left; " << kills_
               << " kills, " << stops_ << " stops, " << cutter_->cuts() << " cuts" << std::endl;
   }

@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "core/base/testing/fails.h"
 #include "fault_fixture.h"
 
 namespace tdock::fault {
@@ -20,7 +21,7 @@ TEST_P(StoppedProcess, ThatIsAClientKeepsItsLeaseWhileOthersAreServed) {
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(4, 1000)}).status(), absl::OkStatus());
   const auto peer = StartPeer({"take", address(), "4"});
-  ASSERT_EQ(peer->ReadLine(Seconds(20)).value_or(""), "taken");
+  ASSERT_EQ(peer->ReadLine(kPatience).value_or(""), "taken");
   ASSERT_TRUE(Stop(*peer));
   const absl::Time until = absl::Now() + absl::Seconds(3);
   while (absl::Now() < until) {
@@ -33,32 +34,35 @@ TEST_P(StoppedProcess, ThatIsAClientKeepsItsLeaseWhileOthersAreServed) {
   ASSERT_EQ(dock->Take({.partition = kPartition, .consumer = kConsumer}).status(), absl::OkStatus());
   peer->Signal(SIGCONT);
   peer->Signal(SIGUSR1);
-  EXPECT_EQ(peer->ReadLine(Seconds(10)).value_or(""), "completed");
+  EXPECT_EQ(peer->ReadLine(kPatience).value_or(""), "completed");
   EXPECT_EQ(dock->GetConsumerStatus(kPartition, kConsumer)->completed, 4);
   EXPECT_EQ(dock->GetConsumerStatus(kPartition, kConsumer)->expired, 0);
 }
 
 TEST_P(StoppedProcess, ThatIsTheServerDelaysCallsUntilTheyGiveUpAndGoesOn) {
-  const std::unique_ptr<Dock> dock = Connect({.address = address(), .answer_within = Seconds(1)});
-  ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
-  const std::unique_ptr<Dock> waiting = Connect();
+  const std::unique_ptr<Dock> dock =
+      Connect({.address = address(), .reconnect_for = kPatience, .answer_within = absl::Seconds(1)});
+  const std::unique_ptr<Dock> waiting = Connect(), patient = Connect();
+  ASSERT_EQ(CreateAll(*patient), absl::OkStatus());
   auto taken = std::async(std::launch::async, [&] {
-    return waiting->Take({.partition = kPartition, .consumer = kConsumer, .deadline = absl::Now() + Seconds(60)});
+    return waiting->Take({.partition = kPartition, .consumer = kConsumer, .deadline = absl::Now() + kPatience});
   });
   absl::SleepFor(Seconds(0.2));
   ASSERT_TRUE(Stop(server_->process()));
   const absl::Time begin = absl::Now();
-  const absl::Status status = dock->ListPartitions().status();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("does not answer"));
+  EXPECT_THAT(dock->ListPartitions().status(), Fails(absl::StatusCode::kDeadlineExceeded, {address(), "1s"}));
   EXPECT_GE(absl::Now() - begin, absl::Seconds(1));
-  EXPECT_LT(absl::Now() - begin, Seconds(2));
   // A call that gave up before does not spoil those after it.
   EXPECT_TRUE(absl::IsDeadlineExceeded(dock->GetStatus(kPartition).status()));
   server_->process().Signal(SIGCONT);
-  EXPECT_EQ(dock->ListPartitions().status(), absl::OkStatus());
-  EXPECT_EQ(dock->GetStatus(kPartition)->rows, 0);
-  EXPECT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(1, 1000)}).status(), absl::OkStatus());
+  // On a loaded machine, an answer may take longer than a second.
+  absl::StatusOr<PartitionStatus> answered;
+  ASSERT_TRUE(Eventually([&] {
+    answered = dock->GetStatus(kPartition);
+    return answered.ok();
+  })) << answered.status();
+  EXPECT_EQ(answered->rows, 0);
+  EXPECT_EQ(patient->Put({.partition = kPartition, .batch = MakeBatch(1, 1000)}).status(), absl::OkStatus());
   const absl::StatusOr<Taken> rows = taken.get();
   ASSERT_EQ(rows.status(), absl::OkStatus());
   EXPECT_EQ(rows->rows.size(), 1u);

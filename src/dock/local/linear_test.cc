@@ -31,10 +31,9 @@ double CpuSeconds(F f) {
 
 constexpr double kLinear = 9;
 
-// What `cost` returns, relative to what `control` returns: the least of a few, taken in turn, and of more where others
-// use the machine and the ratio is not yet below `bound`. The allocator keeps what it was given back, so that no memory
-// is new after the first time: pages that the kernel has to find cost more than what is measured, and only where much
-// is asked for.
+// Ratio of `cost` to `control`: of the least of a few, taken in turn, and of more where others use the machine and the
+// ratio is not yet below `bound`. The allocator keeps what it was given back, so that no memory is new after the first
+// time: pages that the kernel has to find cost more than what is measured, and only where much is asked for.
 template <class Cost, class Control>
 double Ratio(Cost cost, Control control, double bound) {
   constexpr int kKept = 1 << 30;
@@ -90,7 +89,7 @@ TEST(Linear, FortyThousandColumnsInOneRequestAreRefusedAtOnce) {
       const auto dock = MakeServedDock();
       return CpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(possible), absl::OkStatus()); });
     };
-    // Whoever looks at each column pays more than those do that are possible.
+    // A look at each column would cost more than as many columns as are possible.
     EXPECT_LT(Ratio(refuse, make, 1), 1);
     EXPECT_THAT(status, Fails(Code::kInvalidArgument, {absl::StrCat(count), "at most 4096"}));
   }
@@ -266,7 +265,7 @@ TEST(Linear, TheStateOfConsumersWithManyRanksCostsAsThatOfConsumersWithOne) {
     });
   };
   const auto many = with_ranks(1 << 16), one = with_ranks(1);
-  // Whoever looks at each rank looks at 65,536 times as many.
+  // A look at each rank would cost 65,536 times as much.
   EXPECT_LT(Ratio([&] { return cost_of(*many); }, [&] { return cost_of(*one); }, kLinear), kLinear);
 }
 

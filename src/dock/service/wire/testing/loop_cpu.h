@@ -11,7 +11,7 @@
 
 namespace tdock::service {
 
-// What the loops of this process have used of the processors.
+// CPU time of the loops of this process.
 inline double LoopCpuSeconds() {
   double seconds = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -25,7 +25,7 @@ inline double LoopCpuSeconds() {
   return seconds;
 }
 
-// What all threads of this process have used of the processors.
+// CPU time of all threads of this process.
 inline double ProcessCpuSeconds() {
   timespec used{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);

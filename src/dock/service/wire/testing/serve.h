@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/testing/patience.h"
 #include "dock/local/served_dock.h"
 #include "dock/service/wire/client_session.h"
 #include "dock/service/wire/remote_dock.h"
@@ -93,7 +94,8 @@ class OwningTransport final : public ClientTransport {
 
 // Null if no server answers.
 inline std::unique_ptr<Dock> ConnectThrough(std::unique_ptr<ClientTransport> transport, Clock& clock,
-                                            const ClientSessionOptions& options = {}) {
+                                            const ClientSessionOptions& options = {.reconnect_for = kPatience,
+                                                                                   .answer_within = kPatience}) {
   auto session = std::make_shared<ClientSession>(std::move(transport), options);
   if (!session->Connect().ok()) return nullptr;
   return MakeRemoteDock(std::move(session), clock);
