@@ -17,9 +17,8 @@ TEST(Rendezvous, ARankThatNobodyAnswersSaysWhere) {
   ASSERT_TRUE(port.ok()) << port.status();
   const auto opened = Rendezvous::Open({.rank = 1, .world_size = 2, .master_addr = "127.0.0.1", .master_port = *port},
                                        absl::Milliseconds(300));
-  EXPECT_THAT(
-      opened.status(),
-      Fails(Code::kUnavailable, {absl::StrCat("rank 1 does not reach rank 0 at 127.0.0.1:", *port), "within 300ms"}));
+  EXPECT_THAT(opened.status(),
+              Fails(Code::kUnavailable, {"rank 1", absl::StrCat("rank 0 at 127.0.0.1:", *port), "300ms"}));
 }
 
 // One that is reserved for documentation.
@@ -29,8 +28,7 @@ TEST(Rendezvous, RankZeroAtAnAddressThatIsNotItsOwnSaysSo) {
   const auto opened = Rendezvous::Open(
       {.rank = 0, .world_size = 2, .master_addr = "198.51.100.1", .master_port = *port}, absl::Milliseconds(300));
   EXPECT_THAT(opened.status(),
-              Fails(Code::kUnavailable, {absl::StrCat("rank 0 does not reach itself at 198.51.100.1:", *port),
-                                         "MASTER_ADDR must be an address of this machine"}));
+              Fails(Code::kUnavailable, {"rank 0", absl::StrCat("198.51.100.1:", *port), "MASTER_ADDR must"}));
 }
 
 TEST(AddressTowardsRank0, IsTheOneOfTheInterfaceThatReachesIt) {
@@ -53,7 +51,7 @@ TEST(AddressTowardsRank0, LeadsBeyondTheMachineWhereOtherRanksAre) {
   if (own.ok()) {
     EXPECT_THAT(*own, testing::AllOf(testing::Not(testing::StartsWith("127.")), testing::Ne("::1")));
   } else {
-    EXPECT_THAT(own.status(), Fails(Code::kUnavailable, {"no interface leads beyond it"}));
+    EXPECT_THAT(own.status(), Fails(Code::kUnavailable, {"rank 1", here, "loopback"}));
   }
 }
 

@@ -5,12 +5,16 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "core/base/clock.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "runtime/launch/port.h"
 
 namespace tdock::runtime {
@@ -30,7 +34,7 @@ class GlooCollectiveTest : public testing::Test {
     const absl::StatusOr<int> port = FreePort();
     EXPECT_TRUE(port.ok()) << port.status();
     auto opened = Rendezvous::Open(
-        {.rank = 0, .world_size = 4, .master_addr = "127.0.0.1", .master_port = port.value_or(0)}, absl::Seconds(30));
+        {.rank = 0, .world_size = 4, .master_addr = "127.0.0.1", .master_port = port.value_or(0)}, kPatience);
     EXPECT_TRUE(opened.ok()) << opened.status();
     rendezvous_ = *std::move(opened);
   }
@@ -44,7 +48,7 @@ class GlooCollectiveTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        auto group = Open(rank, size, In(absl::Seconds(60)));
+        auto group = Open(rank, size, In(kPatience));
         ASSERT_TRUE(group.ok()) << group.status();
         body(*std::move(group));
       });
@@ -57,7 +61,7 @@ class GlooCollectiveTest : public testing::Test {
 
 TEST_F(GlooCollectiveTest, DoesWhatAGroupDoes) {
   OnRanks(3, [](std::unique_ptr<TensorCollective> rank) {
-    const absl::Time deadline = In(absl::Seconds(60));
+    const absl::Time deadline = In(kPatience);
     for (int root = 0; root < rank->size(); ++root) {
       for (const size_t size : {size_t{0}, size_t{5}, size_t{3} << 20}) {
         const auto bytes =
@@ -73,9 +77,9 @@ TEST_F(GlooCollectiveTest, DoesWhatAGroupDoes) {
 
 TEST_F(GlooCollectiveTest, AGroupOfOneNeedsNobody) {
   OnRanks(1, [](std::unique_ptr<TensorCollective> rank) {
-    EXPECT_EQ(GlooText(*rank->Broadcast(GlooBytes("a"), 0, In(absl::Seconds(60)))), "a");
-    EXPECT_EQ(*rank->AllReduceMax(-7, In(absl::Seconds(60))), -7);
-    EXPECT_EQ(rank->Barrier(In(absl::Seconds(60))), absl::OkStatus());
+    EXPECT_EQ(GlooText(*rank->Broadcast(GlooBytes("a"), 0, In(kPatience))), "a");
+    EXPECT_EQ(*rank->AllReduceMax(-7, In(kPatience)), -7);
+    EXPECT_EQ(rank->Barrier(In(kPatience)), absl::OkStatus());
   });
 }
 
@@ -86,27 +90,35 @@ TEST_F(GlooCollectiveTest, NamesTheRanksThatAreNotThereWhenItIsOpened) {
 
 // Rank 2 does not come until the others have given up; then it cannot go on either.
 TEST_F(GlooCollectiveTest, NamesTheRankThatDoesNotComeInTimeAndEnds) {
-  std::atomic<int> ended = 0;
+  std::atomic<int> ended = 0, named_alone = 0;
+  absl::Time deadline;
+  std::latch both(2);
+  std::once_flag set;
   OnRanks(3, [&](std::unique_ptr<TensorCollective> rank) {
     if (rank->rank() == 2) {
       while (ended < 2) std::this_thread::yield();
       EXPECT_FALSE(rank->AllReduceMax(1, In(absl::Milliseconds(300))).ok());
       return;
     }
-    const absl::Status failed = rank->AllReduceMax(1, In(absl::Milliseconds(300))).status();
-    EXPECT_THAT(failed, Fails(Code::kDeadlineExceeded, {"rank 2 of 3", "a maximum of all ranks"}));
-    EXPECT_EQ(rank->Barrier(In(absl::Seconds(60))), failed);
+    both.arrive_and_wait();
+    std::call_once(set, [&] { deadline = In(absl::Milliseconds(300)); });
+    const absl::Status failed = rank->AllReduceMax(1, deadline).status();
+    // On a loaded machine, one of the two may come late, too, but the later one finds the other there.
+    EXPECT_THAT(failed, Fails(Code::kDeadlineExceeded, {" 2 of 3", "maximum"}));
+    if (absl::StrContains(failed.message(), "rank 2 of 3")) ++named_alone;
+    EXPECT_EQ(rank->Barrier(In(kPatience)), failed);
     ++ended;
     while (ended < 2) std::this_thread::yield();  // a rank that goes closes its connections
   });
+  EXPECT_GE(named_alone, 1);
 }
 
 TEST_F(GlooCollectiveTest, NamesTheRankThatHasLeft) {
   OnRanks(2, [&](std::unique_ptr<TensorCollective> rank) {
-    ASSERT_EQ(rank->Barrier(In(absl::Seconds(60))), absl::OkStatus());
+    ASSERT_EQ(rank->Barrier(In(kPatience)), absl::OkStatus());
     if (rank->rank() == 1) return;
-    EXPECT_THAT(rank->Broadcast({}, 1, In(absl::Seconds(60))).status(),
-                Fails(Code::kUnavailable, {"rank 1 of 2 left", "a broadcast from rank 1"}));
+    EXPECT_THAT(rank->Broadcast({}, 1, In(kPatience)).status(),
+                Fails(Code::kUnavailable, {"rank 1 of 2 left", "broadcast"}));
   });
 }
 

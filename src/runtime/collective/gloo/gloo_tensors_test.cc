@@ -14,6 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "runtime/collective/gloo/testing/rank_threads.h"
 
 namespace tdock::runtime {
@@ -21,7 +22,7 @@ namespace {
 
 using Code = absl::StatusCode;
 
-absl::Time Later() { return Clock::Real().Now() + absl::Seconds(60); }
+absl::Time Later() { return Clock::Real().Now() + kPatience; }
 
 bool BitEqual(const at::Tensor& a, const at::Tensor& b) {
   return a.dtype() == b.dtype() && a.sizes() == b.sizes() &&
@@ -92,10 +93,10 @@ TEST_P(TensorOperations, AddsUpManyAtOnce) {
     EXPECT_EQ(group.AllReduceSum(std::vector<at::Tensor>(), Later()), absl::OkStatus());
     // Other tensors of as many numbers.
     const bool first = group.rank() == 0;
-    const absl::Time begun = Clock::Real().Now();
-    EXPECT_EQ(group.AllReduceSum(std::vector{at::ones({first ? 2 : 1}), at::ones({first ? 1 : 2})}, Later()).ok(),
-              size_ == 1);
-    EXPECT_LT(Clock::Real().Now() - begun, absl::Seconds(30)) << "not at the deadline";
+    const absl::Status others =
+        group.AllReduceSum(std::vector{at::ones({first ? 2 : 1}), at::ones({first ? 1 : 2})}, Later());
+    EXPECT_EQ(others.ok(), size_ == 1);
+    EXPECT_NE(others.code(), Code::kDeadlineExceeded);
   });
 }
 
@@ -167,16 +168,15 @@ TEST(GlooTensors, ARankThatLeavesEndsWhatOthersWaitFor) {
     ASSERT_EQ(group.AllReduceSum(tensor, Later()), absl::OkStatus());
     ++come;
     while (come < 3) std::this_thread::yield();
-    const absl::Time begun = Clock::Real().Now();
     if (group.rank() == 2) {
       group.Leave();
       EXPECT_THAT(group.Barrier(Later()), Fails(Code::kUnavailable, {"this rank, 2, left"}));
     } else {
+      // On a loaded machine, the other rank that waits may be suspected, too.
       const absl::Status failed = group.AllReduceSum(tensor, Later());
-      EXPECT_THAT(failed, Fails(Code::kUnavailable, {"rank 2 of 3 left before a sum"}));
+      EXPECT_THAT(failed, Fails(Code::kUnavailable, {" 2 of 3 left before", "sum"}));
       EXPECT_EQ(group.Barrier(Later()), failed);
     }
-    EXPECT_LT(Clock::Real().Now() - begun, absl::Seconds(10));
   });
 }
 
@@ -195,10 +195,8 @@ TEST(GlooTensors, AnotherThreadCanEndWhatItsRankWaitsFor) {
       group.Leave();
     });
     waits.set_value();
-    const absl::Time begun = Clock::Real().Now();
     at::Tensor tensor = at::ones({1000});
     EXPECT_THAT(group.AllReduceSum(tensor, Later()), Fails(Code::kUnavailable, {"this rank, 0, left"}));
-    EXPECT_LT(Clock::Real().Now() - begun, absl::Seconds(10));
     leaves.join();
     ended = true;
   });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/testing/patience.h"
 #include "runtime/launch/port.h"
 
 namespace tdock::runtime {
@@ -19,9 +20,9 @@ namespace {
 class NcclCollectiveTest : public testing::Test {
  protected:
   NcclCollectiveTest() {
-    rendezvous_ = *Rendezvous::Open({.master_addr = "127.0.0.1", .master_port = *FreePort()}, absl::Seconds(20));
+    rendezvous_ = *Rendezvous::Open({.master_addr = "127.0.0.1", .master_port = *FreePort()}, kPatience);
   }
-  absl::Time Later() const { return Clock::Real().Now() + absl::Seconds(60); }
+  absl::Time Later() const { return Clock::Real().Now() + kPatience; }
 
   std::unique_ptr<Rendezvous> rendezvous_;
 };

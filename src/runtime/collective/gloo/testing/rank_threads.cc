@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/testing/patience.h"
 #include "runtime/collective/gloo/gloo_collective.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "torch/csrc/distributed/c10d/HashStore.hpp"
@@ -35,10 +36,10 @@ void RunOnRanks(int size, const std::function<void(TensorCollective&)>& body) {
     threads.emplace_back([&, rank] {
       const auto group = OpenGlooCollective(
           {.rendezvous = rendezvous, .name = "test", .rank = rank, .size = size, .host = "127.0.0.1"},
-          Clock::Real().Now() + absl::Seconds(60));
+          Clock::Real().Now() + kPatience);
       TDOCK_CHECK(group.ok(), group.status().ToString());
       // Otherwise one could leave while others connect.
-      const absl::Status all_there = (*group)->Barrier(Clock::Real().Now() + absl::Seconds(60));
+      const absl::Status all_there = (*group)->Barrier(Clock::Real().Now() + kPatience);
       TDOCK_CHECK(all_there.ok(), all_there.ToString());
       body(**group);
     });
