@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -131,7 +132,9 @@ TEST(RankOutput, SaysOnceThatALogIsFull) {
   RankOutput output("[rank 0] ", out, err, std::make_unique<FullFile>());
   output.AddOut("a\nb\n", absl::UnixEpoch());
   EXPECT_EQ(out_pipe.Read(), "[rank 0] a\n[rank 0] b\n");
-  EXPECT_EQ(err_pipe.Read(), "tdock launch: rank-0.log: no space left; this log ends here\n");
+  const std::string said = err_pipe.Read();
+  EXPECT_THAT(said, testing::HasSubstr("rank-0.log: no space"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
 }
 
 TEST(RankOutput, PassesBytesOnWhereThereIsOneRank) {

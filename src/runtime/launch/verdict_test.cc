@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/fails.h"
+
 namespace tdock::runtime {
 namespace {
 
@@ -60,15 +62,12 @@ TEST(Verdict, TellsWhatHappenedToWhom) {
                                      Signaled(4, SIGTERM, {SIGTERM}),
                                      Exited(2, 143, {SIGTERM}),
                                      Signaled(3, SIGKILL, {SIGTERM, SIGKILL})};
-  EXPECT_EQ(
-      FailureText(ends, ends[0]),
-      "rank 1 exited with code 3, 12.3 s after its start; the last of its output:\n"
-      "    reading\n"
-      "    Error: no data\n"
-      "and then rank 0: exited with code 1; ranks 2, 4: ended by the launcher; rank 3: killed, because it did not "
-      "end in time");
-  EXPECT_EQ(FailureText({&ends[3], 1}, Signaled(4, SIGSEGV)),
-            "rank 4 was killed by signal 11 (Segmentation fault), 0.0 s after its start; it has written nothing");
+  const std::string text = FailureText(ends, ends[0]);
+  EXPECT_THAT(text, Mentions({"rank 1 exited", "code 3", "12.3 s", "\n    reading\n    Error: no data\n",
+                              "rank 0: exited", "code 1", "ranks 2, 4: ended", "rank 3: killed"}));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("rank 5")));
+  EXPECT_THAT(FailureText({&ends[3], 1}, Signaled(4, SIGSEGV)),
+              Mentions({"rank 4 was killed", "signal 11 (Segmentation fault)", "0.0 s", "nothing"}));
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "core/base/testing/fails.h"
+
 namespace tdock::runtime {
 namespace {
 
@@ -31,9 +35,10 @@ TEST(ResourcePools, SharedNodesAreDividedInTheOrderOfPools) {
   EXPECT_THAT(*pools.RanksOfRole("rollout"), ElementsAre(2, 3, 6));
   for (const int64_t rank : {0, 1, 2, 3, 4, 5, 6}) EXPECT_EQ(*pools.RankAt(*pools.PlaceOf(rank)), rank);
   EXPECT_EQ(*pools.PlaceOf(6), (ProcessPlace{"rollout", 1, 0}));
-  EXPECT_EQ(pools.PlaceOf(7).status().message(), "global rank 7, on node 1, is in no pool");
-  EXPECT_EQ(pools.PlaceOf(8).status().message(), "global rank 8 of 8");
-  EXPECT_EQ(pools.RankAt({"rollout", 1, 1}).status().message(), "pool 'rollout' has no process 1 on node 1");
+  EXPECT_THAT(pools.PlaceOf(7).status(), Fails(absl::StatusCode::kNotFound, {"rank 7", "node 1"}));
+  EXPECT_THAT(pools.PlaceOf(8).status(), Fails(absl::StatusCode::kOutOfRange, {"rank 8 of 8"}));
+  EXPECT_THAT(pools.RankAt({"rollout", 1, 1}).status(),
+              Fails(absl::StatusCode::kNotFound, {"'rollout'", "process 1", "node 1"}));
   EXPECT_THAT(pools.RanksOfRole("critic").status().message(),
               HasSubstr("no role 'critic'; there are 'actor', 'ref', 'rollout'"));
 }
@@ -45,23 +50,23 @@ TEST(ResourcePools, APartTakesTheNodeThatItFillsBest) {
 }
 
 TEST(ResourcePools, SaysEveryShortageAtOnce) {
-  EXPECT_EQ(
+  const std::string shortages =
       PoolsError({4, 4}, {{"train", {8}}, {"judge", {4, 4, 4}}, {"small", {2}}},
-                 {{"rollout", "train"}, {"ref", "train"}, {"reward", "judge"}, {"critic", "small"}}),
-      "roles 'ref', 'rollout' ask for pool 'train' [8]: available 4 is less than desired 8 on node 0 of the pool\n"
-      "role 'reward' asks for pool 'judge' [4, 4, 4]: available 2 is less than desired 3 nodes");
-  EXPECT_EQ(PoolsError({4}, {{"a", {3}}, {"b", {2}}}),
-            "pool 'b' [2]: available 1 is less than desired 2 on node 0 of the pool");
+                 {{"rollout", "train"}, {"ref", "train"}, {"reward", "judge"}, {"critic", "small"}});
+  EXPECT_THAT(shortages, Mentions({"'ref', 'rollout'", "'train' [8]: available 4", "desired 8", "node 0", "'reward'",
+                                   "'judge' [4, 4, 4]: available 2", "desired 3"}));
+  EXPECT_EQ(std::count(shortages.begin(), shortages.end(), '\n'), 1);
+  const std::string shortage = PoolsError({4}, {{"a", {3}}, {"b", {2}}});
+  EXPECT_THAT(shortage, Mentions({"'b' [2]: available 1", "desired 2", "node 0"}));
+  EXPECT_EQ(std::count(shortage.begin(), shortage.end(), '\n'), 0);
 }
 
 TEST(ResourcePools, SaysEveryMistakeAtOnce) {
-  EXPECT_EQ(PoolsError({0}, {{"a", {}}, {"b", {-1}}, {"c", {1}}, {"c", {1}}, {"", {1}}}, {{"actor", "train"}}),
-            "the cluster has a node of 0 processes; there must be at least one\n"
-            "pool 'a' [] has no nodes\n"
-            "pool 'b' [-1] has a node of -1 processes; there must be at least one\n"
-            "pool 'c' is given twice\n"
-            "a pool has no name\n"
-            "role 'actor' asks for pool 'train', which does not exist; there are 'a', 'b', 'c'");
+  const std::string mistakes =
+      PoolsError({0}, {{"a", {}}, {"b", {-1}}, {"c", {1}}, {"c", {1}}, {"", {1}}}, {{"actor", "train"}});
+  EXPECT_THAT(mistakes, Mentions({"of 0 processes", "'a' []", "'b' [-1]", "of -1 processes", "'c'", "twice", "no name",
+                                  "'actor'", "'train'", "'a', 'b', 'c'"}));
+  EXPECT_EQ(std::count(mistakes.begin(), mistakes.end(), '\n'), 5);
   EXPECT_THAT(ResourcePools::Global(8, 0, {}).status().message(), HasSubstr("from 1 to 1048576 nodes, not 0"));
   EXPECT_FALSE(ResourcePools::Global(int64_t{1} << 62, 4, {}).ok());
 }
