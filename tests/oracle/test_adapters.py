@@ -30,7 +30,7 @@ def adapted(model, name):
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if "lora_" in parameter_name:
-                parameter.normal_(0, 0.2)
+                parameter.normal_(0, 0.1)
     return model
 
 
@@ -73,7 +73,7 @@ def test_adapters_with_a_value_head_are_those_of_peft(tmp_path):
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
             if parameter.requires_grad:
-                parameter.normal_(0, 0.2)
+                parameter.normal_(0, 0.1)
     theirs.save_pretrained(tmp_path / "theirs")
     given = random_rows()
     expected = values_of(theirs.base_model.model, given["rows"])
