@@ -1,14 +1,19 @@
-"""Holds README.md, CONTRIBUTING.md, ARCHITECTURE.md and docs/*.md against the project: generated parts are up to date, and the
-commands, options, keys, files, links and targets of make that a page names exist.
+"""Holds README.md, CONTRIBUTING.md, ARCHITECTURE.md and docs/*.md against the project: generated parts are up to date, the
+commands, options, keys, files, links and targets of make that a page names exist, and numbers that it quotes are those of the source.
 
 usage: docs_test.py TDOCK"""
 
 import json
+import math
 import pathlib
 import re
+import struct
 import subprocess
 import sys
+import tempfile
 import unittest
+
+from quoted_numbers import COUNTS, number
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md")] + sorted((ROOT / "docs").glob("*.md"))
@@ -149,6 +154,36 @@ class DocsTest(unittest.TestCase):
                     yield f"no preset {preset}"
 
         self.each(problems)
+
+    def test_numbers_are_those_of_the_source(self):
+        problems = []
+        for page, pattern, file, constant in COUNTS:
+            quoted = re.findall(pattern.replace(" ", r"\s+"), self.texts[ROOT / page])
+            defined = re.findall(constant, (ROOT / file).read_text())
+            if not quoted or len(defined) != 1:
+                problems.append(f"{page}: {pattern}: {quoted}; {file}: {constant}: {defined}")
+            problems += [f"{page}: {each}; {file}: {defined[0]}" for each in quoted if {*map(number, defined)} != {number(each)}]
+        self.assertEqual([], problems)
+
+    def test_recipes_are_counted(self):
+        made = re.findall(r"^    \{.*Make\w+Recipe\},$", (ROOT / "src/trainer/recipes/recipes.cc").read_text(), re.MULTILINE)
+        told = re.search(r"(\w+) recipes exist", self.texts[ROOT / "docs/training.md"])[1]
+        self.assertEqual(number(told), len(made))
+
+    def test_weights_of_the_demo_are_counted(self):
+        """From a checkpoint of one step, because `tdock preflight` prints their bytes only."""
+        with tempfile.TemporaryDirectory() as folder:
+            data = pathlib.Path(folder) / "runs/arithmetic"
+            subprocess.run([sys.executable, ROOT / "examples/arithmetic/make_data.py", data], check=True)
+            steps = ["trainer.total_training_steps=1", "trainer.test_freq=0", "trainer.val_max_samples=16"]
+            trained = subprocess.run([TDOCK, "train", ROOT / "examples/arithmetic/sft.yaml", *steps], cwd=folder, capture_output=True, text=True)
+            self.assertEqual(0, trained.returncode, trained.stderr)
+            weights = (data / "sft/checkpoint/model.safetensors").read_bytes()
+        (size,) = struct.unpack("<Q", weights[:8])
+        tensors = json.loads(weights[8 : 8 + size])
+        count = sum(math.prod(tensor["shape"]) for name, tensor in tensors.items() if name != "__metadata__")
+        told = re.search(r"with ([\d,]+) weights", self.texts[ROOT / "README.md"])[1]
+        self.assertEqual(number(told), count)
 
 
 if __name__ == "__main__":
