@@ -15,6 +15,7 @@ import unittest
 import uuid
 
 from messages import mentions
+from processes import is_running
 from waiting import LONG, NEVER, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -30,13 +31,6 @@ child.stdout.readline()
 print("up", os.getpid(), flush=True)
 time.sleep(1000)
 """
-
-
-def is_alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def parent_of(pid):
@@ -62,7 +56,7 @@ class Base(unittest.TestCase):
                 with contextlib.suppress(OSError):
                     if f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
                         found.append(int(entry.name))
-        return [pid for pid in found if is_alive(pid)]
+        return [pid for pid in found if is_running(pid)]
 
     def check_that_nothing_is_left(self):
         until(lambda: not self.ours(), "the end of all processes")
@@ -171,7 +165,7 @@ class Launch(Base):
                     while [ ! -e go ]; do sleep 0.01; done; echo end"""
         process = self.start("--nproc", 2, "--", "sh", "-c", script)
         file = self.folder / "supervisor"
-        until(lambda: file.exists() and not is_alive(int(file.read_text())), "the end of rank 0")
+        until(lambda: file.exists() and not is_running(int(file.read_text())), "the end of rank 0")
         (self.folder / "go").touch()
         self.assertEqual(process.communicate(timeout=LONG), ("[rank 1] end\n", ""))
         self.assertEqual(process.returncode, 0)

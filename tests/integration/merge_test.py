@@ -172,6 +172,7 @@ class Merge(RankRuns):
                      "--max_shard_size", "1KB"]  # fmt: skip
         with full_pipe() as pipe:  # so that it waits once it says that a file is done
             killed = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=pipe)
+            self.addCleanup(killed.kill)
             until(lambda: (work / "merge.json").exists(), "the first file")
             killed.send_signal(signal.SIGKILL)
             killed.wait()

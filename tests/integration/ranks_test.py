@@ -91,7 +91,7 @@ class Ranks(RankRuns):
                 if sign == signal.SIGKILL:
                     self.assertRegex(output, rf"(?m)^tdock launch: rank {rank} .*signal 9 ")
                 else:
-                    self.assertRegex(output, rf"tdock train: .*\b{rank}\b")
+                    self.assertRegex(output, rf"tdock train: .*(\brank {rank}\b|joined.* {rank}\b)")
 
     def test_nothing_is_left_when_the_launcher_is_killed(self):
         launched = self.launch("grpo", "orphans", *APART, "trainer.total_training_steps=100000")

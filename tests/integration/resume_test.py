@@ -191,6 +191,8 @@ class Resume(unittest.TestCase):
         run, socket = self.folder / "served", self.folder / "dock.sock"
         command = [tdock, "dock", "serve", "--listen", "none", "--socket", socket]
         server = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(server.wait, LONG)
+        self.addCleanup(server.kill)
         try:
             until(socket.exists, "the socket of the dock")
             arguments = [*self.grpo, f"trainer.dock=unix:{socket}", "trainer.total_training_steps=30"]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+from processes import is_running
 from waiting import until
 
 tdock = None
@@ -43,14 +44,6 @@ pathlib.Path("{folder}/started").write_text(json.dumps([os.getpid(), sys.argv]))
 print(f"listening on http://127.0.0.1:{{server.server_port}}", flush=True)
 server.serve_forever()
 """
-
-
-def is_running(process):
-    """Not so where only its exit code is left, which some containers never ask for."""
-    try:
-        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 class ServePeers(unittest.TestCase):
