@@ -12,7 +12,15 @@ import time
 
 from waiting import LONG
 
-PACKAGE = pathlib.Path(os.environ["TDOCK_SOURCE"]) / "python/transfer_dock"
+ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
+PACKAGE = ROOT / "python/transfer_dock"
+
+
+def package(environment: str, path: str) -> pathlib.Path:
+    """A file or folder of a package in an environment of tests."""
+    found = list(ROOT.glob(f"{environment}/lib/python3*/site-packages/{path}"))
+    assert found, f"{environment} lacks {path}: run `scripts/setup.sh oracle`"
+    return found[0]
 
 
 def as_text(name: str) -> str:

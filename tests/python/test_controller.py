@@ -16,6 +16,7 @@ import pytest
 import transfer_dock as td
 from controller_programs import Echo, Process, Ref
 from messages import mentions, raising
+from processes import is_running
 from transfer_dock.controller import (
     Batch,
     ClassWithInitArgs,
@@ -55,14 +56,6 @@ def group(server: td.Server) -> Iterator[WorkerGroup]:
     with WorkerGroup(pool, cls, dock=dock, start_timeout=LONG, timeout=LONG, silence=LONG) as group:
         yield group
     dock.close()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 # ---- What a group does.
@@ -161,10 +154,12 @@ def message_of_the_stopped(silence: float) -> str:
     except td.Unavailable as error:
         return str(error)
     pids = group.pids
-    os.kill(pids[1], signal.SIGSTOP)
-    with pytest.raises(td.Unavailable) as caught:
-        group.environment()
-    group.shutdown(grace=0.1)
+    try:
+        os.kill(pids[1], signal.SIGSTOP)
+        with pytest.raises(td.Unavailable) as caught:
+            group.environment()
+    finally:
+        group.shutdown(grace=0.1)
     assert not any(map(is_running, pids))
     return str(caught.value)
 

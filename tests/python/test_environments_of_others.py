@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import subprocess
 
 import pytest
 
 from environment_programs import AS_TEXT, CALCULATOR, ROOT, Program, program, tool_calls, user
+from line_programs import package
 from messages import mentions
 from waiting import LONG
 
 __all__ = ["program"]
-
-
-def package(environment: str, path: str) -> pathlib.Path:
-    found = list(ROOT.glob(f"{environment}/lib/python3*/site-packages/{path}"))
-    assert found, f"{environment} lacks {path}: run `scripts/setup.sh oracle`"
-    return found[0]
 
 
 SCHEMAS = '''

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from line_programs import LineProgram, as_text
+from line_programs import LineProgram, as_text, package
 from messages import mentions
 from waiting import LONG, NEVER
 
@@ -468,12 +468,6 @@ def test_what_does_not_follow_the_protocol_is_refused(tmp_path):
 
 
 # ---- functions of TRL and verl themselves ----
-
-
-def package(environment: str, path: str) -> pathlib.Path:
-    found = list(ROOT.glob(f"{environment}/lib/python3*/site-packages/{path}"))
-    assert found, f"{environment} lacks {path}: run `scripts/setup.sh oracle`"
-    return found[0]
 
 
 COMPLETIONS = ["<think>a\nb</think>c", "c", "<think>a</think>", "one two one two one two"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import pathlib
@@ -23,33 +22,14 @@ import transfer_dock as td
 from transfer_dock.server import PROGRAM
 
 from messages import raising
-from waiting import LONG, ends, turns_of_others, until
+from processes import is_running
+from waiting import LONG, answered, ends, turns_of_others, until
 
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
+LATE = (td.Unavailable, td.DeadlineExceeded)
 
 
 def await_end(pid: int) -> None:
-    until(lambda: not is_alive(pid), f"process {pid} ends")
-
-
-def patiently(connect: Callable[[], td.Dock]) -> td.Dock:
-    """A dock that would give a server little time to answer, if need be after several attempts."""
-    docks: list[td.Dock] = []
-
-    def connected() -> bool:
-        with contextlib.suppress(td.Unavailable, td.DeadlineExceeded):
-            docks.append(connect())
-        return bool(docks)
-
-    until(connected, "an answer of the server")
-    return docks[0]
+    until(lambda: not is_running(pid), f"process {pid} ends")
 
 
 def answers_of(dock: td.Dock) -> list[Any]:
@@ -107,10 +87,10 @@ def test_a_server_has_addresses_and_an_end() -> None:
     with td.serve() as server:
         assert server.address.startswith("unix:/") and server.tcp_address.startswith("127.0.0.1:")
         folder = pathlib.Path(server.address.removeprefix("unix:")).parent
-        assert is_alive(server.pid) and folder.is_dir()
+        assert is_running(server.pid) and folder.is_dir()
         assert server.connect().partitions() == []
-        dock = patiently(lambda: td.Dock.connect(server.address, reconnect_for=0.2))
-    assert not is_alive(server.pid) and not folder.exists()
+        dock = answered(lambda: td.Dock.connect(server.address, reconnect_for=0.2), LATE)
+    assert not is_running(server.pid) and not folder.exists()
     with raising(td.Unavailable, server.address, "200ms"):
         dock.partitions()
     assert server.close() == 0, "closing again does nothing"
@@ -135,7 +115,7 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        assert is_alive(pid)
+        assert is_running(pid)
         process.send_signal(signal.SIGKILL)
     await_end(pid)
 
@@ -188,6 +168,7 @@ def test_a_program_that_exits_while_it_waits_stops_nobody_else(server: td.Server
             most, begin = 0, time.monotonic()
             while time.monotonic() < begin + 1.8 or dock.consumer_status("held", "c").leased:
                 assert time.monotonic() < begin + LONG, "the session does not end"
+                assert control.is_alive(), "nothing to compare with"
                 before = calls
                 assert dock.partitions() == ["held", "p"]
                 most = max(most, calls - before)
@@ -208,11 +189,13 @@ def test_a_server_whose_errors_nobody_reads_ends_in_time(tmp_path: pathlib.Path)
     os.set_blocking(write, True)
     command = [str(PROGRAM), "serve", "--listen", "none", "--socket", str(tmp_path / "s"), "--drain", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, text=True) as process:
-        assert process.stdout is not None
-        while process.stdout.readline() != "ready\n":
-            pass
-        process.terminate()
-        process.wait(LONG)
+        try:
+            assert process.stdout is not None
+            assert "ready\n" in process.stdout  # reads as far as that
+            process.terminate()
+            process.wait(LONG)
+        finally:
+            process.kill()
     os.close(read)
     os.close(write)
 
@@ -232,7 +215,7 @@ def test_a_program_that_forgets_its_server_ends() -> None:
 
 def test_closing_ends_waits_at_once_and_calls_in_time() -> None:
     with td.serve() as server:
-        dock = patiently(lambda: td.Dock.connect(server.address, reconnect_for=0.5))
+        dock = answered(lambda: td.Dock.connect(server.address, reconnect_for=0.5), LATE)
         dock.create_partition("p", {"x": "int64"})
         dock.register_consumer("p", "c", reads=["x"])
         assert ends(lambda: server.close(drain=2 * LONG), "the server, which has nothing to wait for") == 0
@@ -258,7 +241,7 @@ def drops_without_a_stall() -> bool:
         gc.collect()
 
     stalled = [stalls(docks.clear), stalls(drop)]
-    assert not is_alive(pid)
+    assert not is_running(pid)
     return not any(stalled)
 
 

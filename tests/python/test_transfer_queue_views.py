@@ -6,7 +6,6 @@ memory of its rows, and so fails if the tensors show what is there.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import signal
@@ -14,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +22,8 @@ from tensordict import TensorDict
 
 import transfer_dock as td
 import transfer_dock.compat.transfer_queue as tq
-from waiting import LONG, until
+from waiting import LONG, answered, until
 
-T = TypeVar("T")
 ROWS, LENGTH = 16, 1 << 17
 KEYS = [f"k{i}" for i in range(ROWS)]
 
@@ -167,26 +165,13 @@ def test_tensors_outlast_the_connection_and_the_server() -> None:
     tq.init({"controller": {"polling_mode": True}})
 
 
-def answered(call: Callable[[], T]) -> T:
-    """Answer of a server that is given little time for it, if need be after several calls."""
-    answers: list[T] = []
-
-    def answer() -> bool:
-        with contextlib.suppress(td.DeadlineExceeded):
-            answers.append(call())
-        return bool(answers)
-
-    until(answer, "an answer in time")
-    return answers[0]
-
-
 def test_a_server_that_answers_too_late_keeps_what_tensors_show() -> None:
     cells = np.zeros((ROWS, LENGTH), np.float32)
     with td.serve() as server:
         dock, other = server.connect(answer_within=0.3), server.connect()
         other.create_partition("p", {"x": td.column("float32", (LENGTH,))})
         ids = other.put("p", {"x": cells})
-        tensor = answered(lambda: dock.fetch("p", ids, ["x"]))["x"]._private_torch()
+        tensor = answered(lambda: dock.fetch("p", ids, ["x"]), td.DeadlineExceeded)["x"]._private_torch()
         assert private_maps() > 0
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -200,7 +185,7 @@ def test_a_server_that_answers_too_late_keeps_what_tensors_show() -> None:
         for _ in range(3):
             other.clear("p", other.put("p", {"x": cells + 7}))
         assert not tensor.any()
-        assert answered(lambda: dock.status("p")).rows == 0
+        assert answered(lambda: dock.status("p"), td.DeadlineExceeded).rows == 0
 
 
 class Child:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import sys
 import threading
 import time
@@ -24,6 +25,19 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it never came: {what}"
         time.sleep(0.01)
+
+
+def answered(call: Callable[[], T], late: type[Exception] | tuple[type[Exception], ...]) -> T:
+    """Answer of a server that has little time for it, if need be after several calls that raise `late`."""
+    answers: list[T] = []
+
+    def answer() -> bool:
+        with contextlib.suppress(late):
+            answers.append(call())
+        return bool(answers)
+
+    until(answer, "an answer in time")
+    return answers[0]
 
 
 def ends(work: Callable[[], T], what: str) -> T:
