@@ -12,7 +12,7 @@ import pytest
 import transfer_dock as td
 from controller_programs import Echo, by_hand, total
 from messages import mentions, raising
-from waiting import LONG, NEVER
+from waiting import LONG
 from transfer_dock.controller import (
     Batch,
     ClassWithInitArgs,
@@ -281,7 +281,7 @@ def test_signals_end_a_wait() -> None:
         @register(Dispatch.ONE_TO_ALL)
         def wait(self) -> bool:
             signal.pthread_kill(main, signal.SIGALRM)
-            return let_go.wait(NEVER)
+            return let_go.wait(LONG)
 
     main = threading.main_thread().ident
 
@@ -291,9 +291,11 @@ def test_signals_end_a_wait() -> None:
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with WorkerGroup.in_process(ClassWithInitArgs(Waiter), 1) as group:
-            with pytest.raises(KeyboardInterrupt):
-                group.wait()
-            let_go.set()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    group.wait()
+            finally:
+                let_go.set()
     finally:
         signal.signal(signal.SIGALRM, before)
 

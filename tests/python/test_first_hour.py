@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -31,6 +32,7 @@ def test_take_waits_unless_it_is_told_not_to(dock: td.Dock) -> None:
     taken: list[int] = []
     taker = threading.Thread(target=lambda: taken.extend(dock.take("p", "c").ids.tolist()))
     taker.start()
+    time.sleep(0.05)  # so that it waits, as it does on a machine that has nothing else to do
     dock.put("p", {"x": [7]})
     taker.join(LONG)
     assert taken == [0]
