@@ -294,7 +294,7 @@ TEST(PartitionExport, AnImageThatIsWholeAndCannotBeIsRefused) {
       {[](Image& i) { i.table.last_lease = ~LeaseId{0}; }, {"last lease"}},
       {[](Image& i) { i.table.largest_group = 0; }, {"largest group"}},
       {[](Image& i) { i.table.weights_version = -2; }, {"weights version"}},
-      {[](Image& i) { i.table.sealed = true; }, {"group 15", "sealed"}},
+      {[](Image& i) { i.table.sealed = true; }, {"group 1 ", "sealed"}},
       {[](Image& i) { i.table.groups_begun = 3; }, {"group 3 ", "before group 3"}},
       {[](Image& i) { i.table.groups[1].leader = 0; }, {"group 1 ", "with row 0;", "before group 16"}},
       {[](Image& i) { i.table.groups[1].size = 0; }, {"size is 0"}},
