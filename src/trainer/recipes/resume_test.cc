@@ -246,11 +246,11 @@ INSTANTIATE_TEST_SUITE_P(Runs, Stopped,
                          [](const auto& subject) { return subject.param.recipe; });
 
 TEST(Stopped, SaysWhereItWasSavedAndHowToGoOn) {
-  SmallRun run("sft", {"trainer.total_training_steps=1000000", "trainer.max_minutes=60"});
+  SmallRun run("sft", {"trainer.total_training_steps=1000000", "trainer.max_minutes=5"});
   LeapingClock clock;
   const auto wrap = [&](std::unique_ptr<Recipe> recipe) -> std::unique_ptr<Recipe> {
     return std::make_unique<ToldRecipe>(std::move(recipe), [&](const Stage&, int64_t step) {
-      if (step == 2) clock.Leap(absl::Hours(1));
+      if (step == 2) clock.Leap(absl::Minutes(5));
     });
   };
   const absl::Status status = run.Train({.clock = clock, .wrap = wrap}).status();
