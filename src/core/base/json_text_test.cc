@@ -25,10 +25,12 @@ TEST(ParseJsonObject, SaysWhereTheSyntaxIsWrong) {
 }
 
 TEST(ParseJsonObject, RefusesWhatIsNoObject) {
-  for (const char* text : {"[]", "1", "null", "\"a\""}) EXPECT_THAT(Refusal(text), Refuses({"object"}));
+  for (const char* text : {"[]", "1", "null", "\"a\""}) EXPECT_THAT(Refusal(text), Refuses({"JSON object"}));
 }
 
-TEST(ParseJsonObject, RefusesANumberTooLargeForADouble) { EXPECT_THAT(Refusal(R"({"a": 1e999})"), Refuses({"JSON"})); }
+TEST(ParseJsonObject, RefusesANumberTooLargeForADouble) {
+  EXPECT_THAT(Refusal(R"({"a": 1e999})"), Refuses({"not JSON: "}));
+}
 
 TEST(ParseJsonObject, RefusesANameThatOneObjectHasTwice) {
   EXPECT_THAT(Refusal(R"({"a": 1, "b": 2, "a": 3})"), Refuses({"'a'", "twice"}));

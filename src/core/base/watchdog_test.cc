@@ -27,8 +27,8 @@ class Log {
     texts_.push_back(text);
     changed_.NotifyAll();
   }
-  // The next report that mentions `name`. Others are left out: on a machine under load, a thread that is watched may
-  // stand still for a while without any fault.
+  // Waits for the next report that mentions `name`, and skips others: on a loaded machine, any watched thread may stall
+  // for a while.
   std::string Next(absl::string_view name) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
     for (;;) {
@@ -74,7 +74,7 @@ TEST_F(WatchdogTest, ALockThatIsHeldIsReportedOnceAndWhenItIsFreeAgain) {
   EXPECT_THAT(log_.Next("a call"), HasSubstr("stalled"));
   reached.get_future().wait();
   EXPECT_THAT(watchdog.CurrentStalls(), ElementsAre(HasSubstr("row 7 of the table")));
-  // What is known to hang is not waited for.
+  // Check() does not wait for what hangs already.
   EXPECT_THAT(watchdog.Check(kNever), Fails(absl::StatusCode::kUnavailable, {"row 7 of the table"}));
   EXPECT_EQ(watchdog.stalls(), 1);
   held.Unlock();
@@ -100,7 +100,7 @@ TEST_F(WatchdogTest, AThreadThatIsIdleDoesNotStandStill) {
   Watchdog watchdog(heartbeats_, {}, Options());
   idle->Begin("handles events");
   idle->End();
-  // Standing still is noticed of the other one, which began later.
+  // The watchdog notices the stall of the other one, which began later.
   busy->Begin("handles events");
   EXPECT_THAT(log_.Next("loop 1"), HasSubstr("stalled"));
   EXPECT_THAT(watchdog.CurrentStalls(), Contains(HasSubstr("loop 1")));
