@@ -30,8 +30,8 @@ constexpr bool kMemoryIsItsOwn = false;  // the sanitizer keeps what is freed
 #else
 constexpr bool kMemoryIsItsOwn = true;
 #endif
-// The most CPU time that a server may spend on others while a call waits. Load does not change it.
-constexpr absl::Duration kMostWork = kSanitized ? absl::Seconds(4) : absl::Seconds(1);
+// Maximum CPU time of a server for other clients while a call waits. Load hardly changes it.
+constexpr absl::Duration kMaxWork = kSanitized ? absl::Seconds(4) : absl::Seconds(1);
 constexpr int kConnections = 64;
 constexpr char kToken[] = "open sesame";
 
@@ -134,7 +134,7 @@ class GoodClient {
   }
   // Returns when calls that begin now have been answered, over the old and over a new connection.
   void AwaitCalls() { EXPECT_TRUE(calls_.Await(calls_.count() + 4)); }
-  absl::Duration most_work() const { return most_work_; }
+  absl::Duration max_work() const { return max_work_; }
   int64_t calls() const { return calls_.count(); }
 
  private:
@@ -148,7 +148,7 @@ class GoodClient {
   void Measure(const std::function<void()>& call) {
     const absl::Duration before = WorkOf(server_);
     call();
-    most_work_ = std::max(most_work_, WorkOf(server_) - before);
+    max_work_ = std::max(max_work_, WorkOf(server_) - before);
     calls_.Add();
   }
 
@@ -157,7 +157,7 @@ class GoodClient {
   const TlsFiles tls_;
   const std::unique_ptr<StreamClient> old_;
   std::atomic<bool> stop_{false};
-  absl::Duration most_work_;
+  absl::Duration max_work_;
   Counter calls_;
   std::thread thread_;
 };
@@ -177,10 +177,10 @@ void ExpectAttackIsBorne(ChildProcess& server, int port, const TlsFiles& tls, co
   }
   for (std::thread& attacker : attackers) attacker.join();
   client.Stop();
-  EXPECT_LE(client.most_work(), kMostWork);
+  EXPECT_LE(client.max_work(), kMaxWork);
   std::cout << "+" << (MemoryOf(server, "VmHWM") - before) / 1024 << " KiB at most, +"
             << (MemoryOf(server, "VmRSS") - before) / 1024 << " KiB afterwards, " << client.calls()
-            << " calls, at most " << client.most_work() << " of work during one\n";
+            << " calls, at most " << client.max_work() << " of work during one\n";
   if (!kMemoryIsItsOwn) return;
   EXPECT_LE(MemoryOf(server, "VmHWM") - before, 64 << 20);
   // What the good client's connections take is kept for the next ones.
@@ -313,7 +313,7 @@ void ExpectDeafClientsHoldUpNobody(const TlsFiles& server_files, const TlsFiles&
   ASSERT_TRUE(begun.Await(8));
   const auto client = ConnectTo(server->port(), {.tls = client_files});
   EXPECT_EQ(Ask(*client, "/echo", "x").value_or(""), "x");
-  // They hold up its end neither. They read nothing until then.
+  // Nor do they hold up the end of the server, although they read nothing until then.
   server = nullptr;
 }
 
