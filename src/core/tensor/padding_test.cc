@@ -61,7 +61,7 @@ TEST(PadRows, SaysWhatDoesNotFit) {
   EXPECT_THAT(PadRows(Ints({}), {.multiple = 0}).status(),
               Fails(absl::StatusCode::kInvalidArgument, {"multiple is 0", "positive"}));
   EXPECT_THAT(PadRows(Column::FromStrings(std::vector<std::string>{"a"})).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"bytes"}));
+              Fails(absl::StatusCode::kInvalidArgument, {"holds bytes"}));
 }
 
 TEST(PadRows, RefusesWidthsThatNoMemoryHolds) {
