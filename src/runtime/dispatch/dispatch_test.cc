@@ -248,7 +248,8 @@ TEST(Dispatch, RefusesWhatIsTooDeep) {
   Value deep = 1;
   while (deep.depth() < Value::kMaxDepth) deep = Value::List{deep};
   const DividedCall call = Divided(Mode::kOneToAll, {deep}, kFour);
-  EXPECT_THAT(ErrorOf(Mode::kOneToAll, {Value(Value::List{deep})}, kFour), Mentions({"argument 0", "65", "64"}));
+  EXPECT_THAT(ErrorOf(Mode::kOneToAll, {Value(Value::List{deep})}, kFour),
+              Mentions({"argument 0 is 65", "at most 64"}));
   EXPECT_FALSE(call.Collect({1, 1, 1, deep}).ok());  // the list of them would be
 }
 

@@ -179,7 +179,7 @@ TEST_F(MethodTableTest, RefusesAResultThatIsTooDeep) {
                               return deep;
                             })
                   .ok());
-  EXPECT_THAT(Call("deep", {}).status(), Fails(Code::kInvalidArgument, {"result", "65", "64"}));
+  EXPECT_THAT(Call("deep", {}).status(), Fails(Code::kInvalidArgument, {"result is 65", "at most 64"}));
 }
 
 TEST(Value, SaysWhatItIsAndWhatWasExpected) {
