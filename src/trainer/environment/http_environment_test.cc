@@ -281,7 +281,9 @@ TEST_F(HttpEnvironmentTest, WhatIsNotOfTheProtocolIsAnErrorOfTheEpisode) {
   const std::vector<Case> answers = {
       {Reply("200 OK", "<html>"), StatusCode::kInvalidArgument, {"/play: ", "<html>"}},
       {Ok({{"type", "observation"}, {"episode", 5}}), StatusCode::kInvalidArgument, {"/play: ", "episode 5"}},
-      {Ok({{"type", "output"}, {"episode", 5}}), StatusCode::kInvalidArgument, {"output", "environment"}},
+      {Ok({{"type", "output"}, {"episode", 5}}),
+       StatusCode::kInvalidArgument,
+       {"output", "environment (\"observation\")"}},
       {Reply("302 Found\r\nLocation: http://other/", ""),
        StatusCode::kFailedPrecondition,
        {"302", "http://other/", "environment.url"}},
@@ -297,7 +299,7 @@ TEST_F(HttpEnvironmentTest, WhatIsNotOfTheProtocolIsAnErrorOfTheEpisode) {
 }
 
 TEST_F(HttpEnvironmentTest, AnEpisodeWithoutAnAnswerIsLateAndTheServerToldOfItsEnd) {
-  // To tell of the end has the same timeout, which a loaded machine may need to be longer.
+  // The message of the end has the same timeout. A loaded machine may need a longer one.
   bool was_told = false;
   for (absl::Duration timeout = absl::Milliseconds(100); !was_told && timeout < kPatience; timeout *= 4) {
     std::atomic<bool> told = false, over = false;

@@ -89,8 +89,8 @@ class ProgramEnvironmentTest : public testing::Test {
   absl::Status StartError(const ProgramEnvironmentOptions& options) {
     return MakeProgramEnvironment(options)->Start().status();
   }
-  // An error that says how a process ended. It does where the process is reaped within moments of its last output, so
-  // that a loaded machine needs several attempts.
+  // Error of `attempt` that contains `end`, which is how a process ended. An error has it only if the process is reaped
+  // soon after its last output, so a loaded machine needs several attempts.
   static absl::Status ErrorWithEnd(const std::function<absl::Status()>& attempt, absl::string_view end) {
     absl::Status error;
     EXPECT_TRUE(Eventually([&] {
@@ -99,8 +99,8 @@ class ProgramEnvironmentTest : public testing::Test {
     })) << error;
     return error;
   }
-  // A timeout that must pass, and that must be long enough for other things: calls `attempt` with longer and longer
-  // ones, until it says that one was.
+  // Calls `attempt` with longer and longer timeouts, until it returns true: the timeout was long enough for all that
+  // must happen in time.
   static void WithLongerTimeouts(ProgramEnvironmentOptions options,
                                  const std::function<bool(const ProgramEnvironmentOptions&)>& attempt) {
     for (options.timeout = absl::Milliseconds(300); !attempt(options); options.timeout *= 4) {

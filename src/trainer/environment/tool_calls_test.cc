@@ -49,8 +49,8 @@ TEST(ToolCalls, TheModelIsToldWhatIsWrongWithACall) {
       {"<tool_call>{\"arguments\": {}}</tool_call>", {"no \"name\""}},
       {"<tool_call>{\"name\": \"\"}</tool_call>", {"no \"name\""}},
       {"<tool_call>{\"name\": \"now\", \"arguments\": \"x\"}</tool_call>", {"the \"arguments\" of ", "object"}},
-      {"<tool_call>{\"name\": \"now\"}<tool_call>{\"name\": \"now\"}</tool_call>", {"is "}},
-      {"<tool_call>" + std::string(100, '[') + "</tool_call>", {"is "}},
+      {"<tool_call>{\"name\": \"now\"}<tool_call>{\"name\": \"now\"}</tool_call>", {"not JSON: "}},
+      {"<tool_call>" + std::string(100, '[') + "</tool_call>", {" more than 16"}},
   };
   for (const auto& [text, names] : said) {
     const absl::Status status = ParseToolCalls(ToolFormat::kHermes, text).status();
