@@ -195,7 +195,7 @@ std::vector<Case> Cases() {
        {"rollout.log_prob_micro_batch_size=640"},
        "rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size",
        {"two forms"}},
-      {kVerl, {"actor.clip_ratio_low=0.3"}, "actor.clip_ratio_low, actor.clip_ratio_high", {"0.3", "0.2"}},
+      {kVerl, {"actor.clip_ratio_low=0.3"}, "actor.clip_ratio_low, actor.clip_ratio_high", {", 0.3,", ", 0.2"}},
       {kMindSpeed,
        {"rl_config.verifier_weight=[1.0]"},
        "rl_config.verifier_function, rl_config.verifier_weight",
@@ -362,7 +362,7 @@ TEST(Numbers, TwentyMistakesAreInOneReport) {
                   line("run.yaml:21: " + actor + "kl_loss_type (actor.kl_loss_type here): \"k9\" given", {"k1, abs"}),
                   line("run.yaml:22: " + actor + "clip_ratio_low (actor.clip_ratio_low here) = 0.4, " + actor +
                            "clip_ratio_high (actor.clip_ratio_high here) = 0.3: ",
-                       {"0.3", "0.4"}),
+                       {", 0.4,", ", 0.3"}),
                   line("run.yaml:25: actor_rollout_ref.rollout.n (rollout.n here): \".nanx\" (from ${rollout.temp"),
                   line("run.yaml:26: actor_rollout_ref.rollout.top_p: \"0.9\" given, expected 1"),
                   line("run.yaml:27: actor_rollout_ref.ref: \"3\" given", {"section"}),

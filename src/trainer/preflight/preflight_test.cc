@@ -68,7 +68,7 @@ std::map<std::string, int64_t> PartsByName(const MemoryEstimate& memory) {
   return parts;
 }
 
-// Of the part whose name contains the word; 0: there is none.
+// Bytes of the part whose name contains `word`; 0 if there is none.
 int64_t BytesOfPart(const MemoryEstimate& memory, const std::string& word) {
   for (const MemoryPart& part : memory.parts) {
     if (absl::StrContains(part.name, word)) return part.bytes;
@@ -187,7 +187,7 @@ TEST_F(PreflightTest, TheProbeMayAnswerMoreThanABatch) {
   const auto all = Look("grpo", Reversals(false), {}, {.probed_prompts = 100});
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ(all->probe->prompts, 80);
-  EXPECT_THAT(all->warnings, testing::Contains(Mentions({"--probe", "100 prompts", "80"})));
+  EXPECT_THAT(all->warnings, testing::Contains(Mentions({"--probe", "100 prompts", "only 80"})));
 }
 
 TEST_F(PreflightTest, TheProbeTellsWhetherTheRoundsOfAStepWouldGiveEnoughPrompts) {

@@ -381,7 +381,7 @@ TEST(RunNumbers, TheLowerClipIsNotAboveTheUpperOne) {
   numbers.clip_low = 0.2, numbers.clip_high = 0.2;
   EXPECT_THAT(Violations(numbers), IsEmpty());
   numbers.clip_low = 0.3;
-  EXPECT_THAT(Violations(numbers), ElementsAre(Of("actor.clip_ratio_low, actor.clip_ratio_high", {"0.3", "0.2"},
+  EXPECT_THAT(Violations(numbers), ElementsAre(Of("actor.clip_ratio_low, actor.clip_ratio_high", {", 0.3,", ", 0.2"},
                                                   "actor.clip_ratio_low = 0.2 or less")));
 }
 
