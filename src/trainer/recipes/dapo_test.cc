@@ -163,7 +163,7 @@ TEST(Dapo, TooManyRoundsEndTheRunSayingWhatWasLeftOut) {
   SmallRun never("dapo", {"algorithm.filter_groups.max_num_gen_batches=3", "data.gen_batch_size=2"});
   EXPECT_THAT(never.Train().status(),
               Fails(absl::StatusCode::kInvalidArgument,
-                    {"algorithm.filter_groups.max_num_gen_batches", "3 rounds", "6 prompts", "8"}));
+                    {"algorithm.filter_groups.max_num_gen_batches", "3 rounds", "6 prompts", "the 8"}));
 }
 
 TEST(Dapo, TheEndOfTheDataEndsTheLastStepWithThePromptsThatItHas) {

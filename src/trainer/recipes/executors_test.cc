@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
              }}),
     [](const auto& a_case) { return a_case.param.label; });
 
-// Likes nothing. Its first scores come once the rollout has answered 64 samples: those of two steps.
+// Scores all answers alike. Its first scores come once the rollout has answered the 64 samples of two steps.
 class ScoresLate final : public reward::Reward {
  public:
   // The dock of a run.

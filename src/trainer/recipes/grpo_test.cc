@@ -405,7 +405,7 @@ TEST(Recipes, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   EXPECT_THAT(refused("sft", "data.train_files=/nonexistent.jsonl"), Mentions({"/nonexistent.jsonl"}));
   EXPECT_THAT(refused("sft", "model.alphabet="), Mentions({"model.path", "model.alphabet"}));
   EXPECT_THAT(refused("sft", "trainer.stop_when=accuracy"), HasSubstr("val/accuracy >= 0.30"));
-  EXPECT_THAT(refused("sft", "data.train_batch_size=81"), Mentions({"80 samples", "81"}));
+  EXPECT_THAT(refused("sft", "data.train_batch_size=81"), Mentions({"80 samples", "batch of 81"}));
   EXPECT_THAT(refused("grpo", "data.keep=rewards"), Mentions({"data.keep", "column", "rewards"}));
 }
 

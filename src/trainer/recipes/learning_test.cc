@@ -49,7 +49,7 @@ TEST_F(Learning, TheExampleLearnsAdditionIn120StepsFromItsOwnRewardsAlone) {
   ASSERT_TRUE(supervised.ok()) << supervised.status();
   EXPECT_EQ(supervised->ended, "val/accuracy >= 0.30");
   const std::string model = "model.path=" + folder_ + "/sft/checkpoint";
-  const std::string only_at_the_ends = "trainer.test_freq=0";  // it is validated, which takes long
+  const std::string only_at_the_ends = "trainer.test_freq=0";  // validation takes long
 
   const auto reinforced = Train("grpo", "grpo", "test", {model, "trainer.total_training_steps=120", only_at_the_ends});
   ASSERT_TRUE(reinforced.ok()) << reinforced.status();

@@ -29,7 +29,7 @@ constexpr char kErrandVariable[] = "TDOCK_TEST_ERRAND";
 // No run has fewer calls of the dock that may change rows.
 constexpr int kCallsOfARun = 90;
 // So that a run is killed even if the thread that does it gets no processor.
-constexpr int kMostCallsSince = 10;
+constexpr int kMaxCallsSince = 10;
 
 // What a process that may be killed does.
 struct Errand {
@@ -54,7 +54,7 @@ class Killer {
 
   void During(WatchedDock::Moment moment) {
     if (moment == WatchedDock::Moment::kBefore) {
-      if (is_killing_ && ++calls_since_ == kMostCallsSince) Kill();
+      if (is_killing_ && ++calls_since_ == kMaxCallsSince) Kill();
       is_due_ = ++call_ >= errand_.call && errand_.call > 0 && MayKill();
     }
     if (!is_due_ || moment != errand_.moment || is_killing_) return;

@@ -335,8 +335,8 @@ TEST(Saving, ThatFailsAnywhereLeavesTheLastCheckpointAndTheRunGoesOn) {
   EXPECT_GT(warned, 2);
 }
 
-// A run that has been stopped after its third step, of which the last checkpoint is, and the one before of the first or
-// the second.
+// A run that was stopped after its third step. Its last checkpoint is of that step, the one before of the first or the
+// second.
 struct StoppedRun {
   StoppedRun() : run("sft", {"trainer.save_freq=1", "trainer.total_training_steps=100000"}) {
     EXPECT_THAT(TrainTo(3, {}, {}), Fails(absl::StatusCode::kCancelled, {"saved in"}));

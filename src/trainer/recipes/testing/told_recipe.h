@@ -44,7 +44,7 @@ struct NoFaults {
   Faults none{0, 0};
 };
 
-// Another recipe, of whose stages it tells.
+// Wraps a recipe, and tells when its stages have worked.
 class ToldRecipe final : private NoFaults, public FaultyRecipe {
  public:
   ToldRecipe(std::unique_ptr<Recipe> recipe, StageWorked worked)
