@@ -222,7 +222,8 @@ TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
   FakeServer fits(other_), foreign(other_, {.is_tdock = false}), lacks(other_);
   lacks.Change([](json& reply) { reply["choices"][0].erase("token_ids"); });
   EXPECT_TRUE(CheckServers(Options({fits.url()}), 48, kNoStop).ok());
-  EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop).status(), Fails(wrong, {fits.url(), "48 tokens", "49"}));
+  EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop).status(),
+              Fails(wrong, {fits.url(), "48 tokens", "up to 49"}));
   const absl::Status all = CheckServers(Options({fits.url(), foreign.url(), lacks.url()}), 48, kNoStop).status();
   EXPECT_THAT(all, Fails(wrong, {foreign.url(), "rollout.server_weights", lacks.url(), "no \"token_ids\""}));
   EXPECT_THAT(std::string(all.message()), testing::Not(HasSubstr(fits.url() + ":")));

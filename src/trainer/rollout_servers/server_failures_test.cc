@@ -90,7 +90,8 @@ TEST_F(ServerEngineTest, NonsenseIsAskedAgainAndThenAnError) {
   lies = 100;
   const Answers answers = AnswersOf(*engine, {Ask(7)});
   ASSERT_EQ(answers.size(), 2U);
-  EXPECT_THAT(answers.at({0, 0}).status, Fails(absl::StatusCode::kUnavailable, {"asked 3 times", "29", "token_ids"}));
+  EXPECT_THAT(answers.at({0, 0}).status,
+              Fails(absl::StatusCode::kUnavailable, {"asked 3 times", "has 29", "token_ids"}));
   EXPECT_THAT(answers.at({0, 1}).status, Fails(absl::StatusCode::kUnavailable));
   EXPECT_EQ(server.asked(), 6);
 }
@@ -385,7 +386,7 @@ TEST_F(ServerEngineTest, AServerWithAnotherModelIsAnErrorAtOnce) {
 
 TEST_F(ServerEngineTest, AStopEndsTheWaitForAServerThatSaysNothing) {
   const SilentPort silent(/*listens=*/true);
-  // What is not stopped takes ten seconds each time (kProbeWithin).
+  // Without the stop, each attempt takes ten seconds (kProbeWithin).
   EXPECT_TRUE(Eventually([&] {
     auto engine = MakeServerEngine(Options({silent.url()}));
     EXPECT_TRUE(engine.ok()) << engine.status();
