@@ -106,7 +106,8 @@ TEST_F(ComparisonTest, HostileTextStaysDataAndThePageLoadsNothing) {
 TEST_F(ComparisonTest, RefusesWhatItCannotCompare) {
   const std::string a = Run("a", "", "");
   EXPECT_EQ(Write({a}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Write(std::vector<std::string>(17, a)), Fails(absl::StatusCode::kInvalidArgument, {"17", "2 to 16"}));
+  EXPECT_THAT(Write(std::vector<std::string>(17, a)),
+              Fails(absl::StatusCode::kInvalidArgument, {"17 runs", "2 to 16"}));
   EXPECT_THAT(Write({a, root_ + "/none"}), Fails(absl::StatusCode::kNotFound, {root_ + "/none"}));
   EXPECT_FALSE(Env::Real().Exists(page_path()));
 }
