@@ -109,8 +109,8 @@ class ProgramSourceTest : public testing::Test {
     EXPECT_EQ(outcome.twice, 0);
     return outcome;
   }
-  // A timeout that must pass, and that must be long enough for other things: runs the program with longer and longer
-  // ones, until all samples but one have a score.
+  // Runs the program with longer and longer timeouts, until all samples but one have a score: the timeout was long
+  // enough for them.
   Outcome RunWithLongerTimeouts(ProgramOptions& options) {
     options.timeout = absl::Milliseconds(300);
     for (;; options.timeout *= 4) {
@@ -213,8 +213,8 @@ TEST_F(ProgramSourceTest, NullIsNoScoreAndPartsAreKept) {
 }
 
 TEST_F(ProgramSourceTest, DiesAtStart) {
-  // How it ended is said where it is reaped within moments of its last output, so that a loaded machine needs several
-  // attempts.
+  // The error has the exit code only if the process is reaped soon after its last output, so a loaded machine needs
+  // several attempts.
   Outcome outcome;
   EXPECT_TRUE(Eventually([&] {
     outcome = Run(Program("print('no torch', file=sys.stderr)\nsys.exit(3)"));
