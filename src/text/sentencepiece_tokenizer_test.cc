@@ -37,7 +37,7 @@ TEST(SentencePieceTokenizer, EncodesAndDecodesAsItsLibrary) {
 
 absl::Status Checked(const std::string& model) { return SentencePieceTokenizer::Create(model, {}, {}).status(); }
 
-// A damaged model, of which the message says this.
+// Matches the error of a damaged model, whose message contains `names`.
 auto IsDamaged(std::vector<std::string> names) { return Fails(absl::StatusCode::kInvalidArgument, std::move(names)); }
 
 TEST(CheckSentencePieceModel, NamesDamage) {
