@@ -361,7 +361,7 @@ TEST_F(HangingStageTest, KeepsItsLeaseWhileItWorks) {
                                     {.name = "slow", .reads = {Column(0)}, .lease_duration = absl::Milliseconds(300)}),
             absl::OkStatus());
   Feed(1);
-  FakeClock of_threads;  // where only they wait, and no alarm of the dock is set
+  FakeClock of_threads;  // on which only the threads wait, and the dock sets no alarm
   StageThreads::Options options{.clock = of_threads, .timeline = timeline_, .until_done = true};
   std::vector<StageTask> tasks = {{.name = "slow", .run = [&](const Taken& taken, const StageSigns&) {
                                      for (int i = 0; i < 9; ++i) {
