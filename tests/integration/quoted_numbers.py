@@ -14,7 +14,7 @@ COUNTS = [
     ("docs/frame.md", r"nested (\d+) deep", "include/tdock/frame.h", r"max_meta_depth = ([^;]+);"),
     ("docs/frame.md", r"header of (\d+ MiB)", "include/tdock/frame.h", r"max_header_bytes = ([^;]+);"),
     ("docs/frame.md", r"(\d+ GiB) in all", "include/tdock/frame.h", r"max_frame_bytes = ([^;]+);"),
-    ("docs/dock.md", r"\| partitions of a dock \| ([\d,]+) \|", TABLE + "limits.h", r"kMaxPartitions = ([^;]+);"),
+    ("docs/dock.md", r"\| partitions\sof\sa\sdock \| ([\d,]+) \|", TABLE + "limits.h", r"kMaxPartitions = ([^;]+);"),
     ("docs/dock.md", r"\| columns of a partition, .* \| ([\d,]+) \|", TABLE + "limits.h", r"kMaxColumns = ([^;]+);"),
     ("docs/dock.md", r"\| consumers of a partition; .* \| ([\d,]+) \|", TABLE + "limits.h", r"kMaxConsumers = ([^;]+);"),
     ("docs/dock.md", r"\(`reads`\) \| ([\d,]+) \|", TABLE + "page.h", r"kMaxReads = ([^;]+);"),
@@ -36,8 +36,8 @@ COUNTS = [
     ("docs/wire-format.md", r"\| a message of gRPC \| (\d+ MiB) \|", RPC + "message.h", r"kMaxMessageBytes = ([^;]+);"),
     ("docs/wire-format.md", r"The first (\d+ KiB) must", RPC + "admission.h", r"kMostBytes = ([^;]+);"),
     ("docs/wire-format.md", r"\| `(?:Request|Reply)` \| (\d+ MiB) \|", WIRE + "socket_message.h", r"kMaxSocketControlBytes = ([^;]+);"),
-    ("docs/wire-format.md", r"\| a control message \| (\d+ MiB) \|", WIRE + "socket_message.h", r"kMaxSocketControlBytes = ([^;]+);"),
-    ("docs/wire-format.md", r"of the call `tag` \| (\d+ MiB) \|", WIRE + "socket_message.h", r"kMaxSocketDataBytes = ([^;]+);"),
+    ("docs/wire-format.md", r"\| a\scontrol\smessage \| (\d+ MiB) \|", WIRE + "socket_message.h", r"kMaxSocketControlBytes = ([^;]+);"),
+    ("docs/wire-format.md", r"of\sthe\scall `tag` \| (\d+ MiB) \|", WIRE + "socket_message.h", r"kMaxSocketDataBytes = ([^;]+);"),
     ("docs/wire-format.md", r"\(`inline_bytes`\) \| (\d+ MiB) \|", WIRE + "rows_codec.h", r"kMaxInlineBytes = ([^;]+);"),
     ("docs/wire-format.md", r"under way over gRPC \| (\d+ MiB)", "src/dock/service/remote/rpc_service.cc", r"kMaxSendingBytes = ([^;]+);"),
     ("docs/wire-format.md", r"of the socket \| (\d+) \|", WIRE + "socket_connection.h", r"max_uploads = ([^;]+);"),
@@ -65,13 +65,13 @@ COUNTS = [
     ("SECURITY.md", r"bounded \((\d+ MiB), depth", "src/core/config/spec.h", r"max_bytes = ([^;]+);"),
     ("SECURITY.md", r"bounded \(.* depth (\d+), [\d,]+ keys\)", "src/core/config/spec.h", r"max_depth = ([^;]+);"),
     ("SECURITY.md", r"([\d,]+) keys\)", "src/core/config/spec.h", r"max_keys = ([^;]+);"),
-    ("SECURITY.md", r"at most (\d+ KiB) of its data", RPC + "admission.h", r"kMostBytes = ([^;]+);"),
+    ("SECURITY.md", r"at\smost\s(\d+\sKiB)\sof\sits\sdata", RPC + "admission.h", r"kMostBytes = ([^;]+);"),
     ("SECURITY.md", r"for at most (\d+) s, until", RPC + "listener.h", r"patience\{(\d+)'000\}"),
     ("SECURITY.md", r"at most (\d+) such connections", RPC + "listener.h", r"max_pending = ([^;]+);"),
     ("SECURITY.md", r"header fields \((\d+ KiB)\)", RPC + "settings.cc", r"max_concurrent_streams\);\s+set\(GRPC_ARG_MAX_METADATA_SIZE, (.+)\);"),
     ("SECURITY.md", r"messages \((\d+ MiB)\)", RPC + "message.h", r"kMaxMessageBytes = ([^;]+);"),
     ("SECURITY.md", r"\(([\d,]+), once the client", RPC + "stream_server.h", r"max_concurrent_streams = ([^;]+);"),
-    ("docs/rewards.md", r"(?:a line of more than|of at most) (\d+ MiB)", REWARD + "external/line_process.h", r"kMostLineBytes = ([^;]+);"),
+    ("docs/rewards.md", r"(?:a\sline\sof\smore\sthan|of\sat\smost) (\d+ MiB)", REWARD + "external/line_process.h", r"kMostLineBytes = ([^;]+);"),
     ("docs/rewards.md", r"lines in 10 s, of (\d+) bytes", REWARD + "external/log_lines.cc", r"kMostBytes = (\d+)"),
     ("docs/rewards.md", r"\| (\d+) lines in 10 s", REWARD + "external/log_lines.cc", r"kMostLines = ([^;]+);"),
     ("docs/rewards.md", r"header of an answer \| (\d+ KiB)", REWARD + "external/http_connection.cc", r"kMostHeaderBytes = ([^;]+);"),
@@ -79,7 +79,7 @@ COUNTS = [
     ("docs/rewards.md", r"\| its body \| (\d+ MiB)", REWARD + "external/http_post.h", r"kMostAnswerBytes = ([^;]+);"),
     ("docs/rewards.md", r"Answers of more than ([\d,]+) bytes", REWARD + "math_answer.h", r"kMaxMathBytes = ([^;]+);"),
     ("docs/rewards.md", r"or nested more than (\d+) deep", REWARD + "math_form.cc", r"kMaxFormDepth = ([^;]+);"),
-    ("docs/environments.md", r"(?:a line of more than|of at most) (\d+ MiB)", REWARD + "external/line_process.h", r"kMostLineBytes = ([^;]+);"),
+    ("docs/environments.md", r"(?:a\sline\sof\smore\sthan|of\sat\smost) (\d+ MiB)", REWARD + "external/line_process.h", r"kMostLineBytes = ([^;]+);"),
     ("docs/environments.md", r"which is the default, to (\d+) \|", ENVIRONMENT + "protocol.h", r"kMostEpisodes = (\d+);"),
     ("docs/environments.md", r"up to (\d+) requests open", ENVIRONMENT + "environment_process.cc", r"kMostOpenRequests = ([^;]+);"),
     ("docs/environments.md", r"An expression has at most (\d+) bytes", ENVIRONMENT + "arithmetic.cc", r"kMostBytes = ([^;]+);"),
@@ -89,7 +89,7 @@ COUNTS = [
 
 
 def number(text):
-    """The value of 4,096, 2^24, 16 MiB, twenty, 20'000, 16 << 20 or size_t{16} << 20."""
+    """4,096, 2^24, 16 MiB, twenty, 20'000, 16 << 20 or size_t{16} << 20, as a number."""
     text = re.sub(r"[,'{}]|^\w+(?={)", "", text)
     if shifted := re.fullmatch(r"(\d+) << (\d+)", text):
         return int(shifted[1]) << int(shifted[2])
