@@ -8,6 +8,7 @@ an idle machine, or longer in proportion to the load when the tests begin, count
 """
 
 import collections
+import json
 import os
 import pathlib
 import re
@@ -26,18 +27,26 @@ def load():
     return max(1, running / os.cpu_count())
 
 
-def read(results):
+def groups_of(preset):
+    """{name of a test: its group}"""
+    shown = subprocess.run(["ctest", "--preset", preset, "--show-only=json-v1"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tests = json.loads(shown.stdout[shown.stdout.index("{") :])["tests"]
+    labels = {test["name"]: [p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"] for test in tests}
+    return {name: label[0][0] if label else "other" for name, label in labels.items()}
+
+
+def read(results, group_of):
     """[(name, group, "passed" | "failed" | "skipped", seconds, why it was skipped)]"""
     found = []
     for case in xml.etree.ElementTree.parse(results).iter("testcase"):
         if case.get("status") == "disabled":  # the long ones, of `make nightly`
             continue
-        labels = [each.get("value") for each in case.iter("property") if each.get("name") == "cmake_labels"]
         skipped = case.find("skipped")
         by_itself = skipped is not None and skipped.get("message", "").startswith("SKIP_")  # else it could not be started
         outcome = "passed" if case.get("status") == "run" else "skipped" if by_itself else "failed"
         why = re.search(r": Skipped\s+(.+)", "".join(case.itertext())) if by_itself else None
-        found.append((case.get("name"), labels[0] if labels else "other", outcome, float(case.get("time") or 0), why and why[1].strip()))
+        name = case.get("name")
+        found.append((name, group_of.get(name, "other"), outcome, float(case.get("time") or 0), why and why[1].strip()))
     return found
 
 
@@ -56,7 +65,7 @@ def main():
     status = subprocess.run(command, cwd=ROOT).returncode
     if not results.exists():
         sys.exit(f"ctest --preset {preset} has run no test")
-    tests = read(results)
+    tests = read(results, groups_of(preset))
     print(f"{sum(seconds for *_, seconds, _ in tests):.0f} s together; the slowest:")
     for name, _, _, seconds, _ in sorted(tests, key=lambda test: -test[3])[:SLOWEST]:
         print(f"{seconds:8.1f} s  {name}")
