@@ -9,8 +9,8 @@ tdock_module(core/base LINKS absl::status absl::statusor absl::strings absl::str
 # A supervising process (supervisor.cc) gives back its memory, and with it what the dynamic linker would need to find a
 # function when it is first called.
 target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
-tdock_module(core/config COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
-tdock_module(core/command COLD USES core/base LINKS CLI11::CLI11)
+tdock_module(core/config NO_TSAN COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
+tdock_module(core/command NO_TSAN COLD USES core/base LINKS CLI11::CLI11)
 tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
 # gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
 tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
@@ -71,7 +71,7 @@ tdock_module(runtime/replica COLD USES runtime/collective dock/local)
 # ---- Text and data.
 tdock_module(text/jinja COLD USES core/base LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS PkgConfig::utf8proc)
-tdock_module(text USES core/config text/jinja LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
+tdock_module(text NO_TSAN USES core/config text/jinja LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS xxhash PkgConfig::pcre2 PkgConfig::sentencepiece PkgConfig::utf8proc
              ALONE sentencepiece_model.cc)  # sentencepiece has an absl::string_view of its own
 tdock_module(data USES text PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
@@ -81,7 +81,7 @@ if(TARGET tdock_data_parquet AND TARGET data_test)
 endif()
 
 # ---- Models, generation and training.
-tdock_module(model/files COLD USES core/tensor LINKS nlohmann_json::nlohmann_json)
+tdock_module(model/files NO_TSAN COLD USES core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(kernels TORCH USES core/base)
 if(TARGET tdock_kernels)  # vectors are passed only between functions that are compiled for the same instructions
   target_compile_options(tdock_kernels PRIVATE -Wno-psabi)
@@ -96,7 +96,7 @@ tdock_module(model/decoder TORCH COLD USES model/tensor_torch model/files kernel
 tdock_module(engine/sampling TORCH COLD USES core/base kernels LINKS absl::flat_hash_map)
 tdock_module(engine/cache TORCH COLD USES model/decoder kernels LINKS absl::flat_hash_map)
 tdock_module(engine TORCH COLD USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
-tdock_module(serve/protocol USES text core/tensor LINKS nlohmann_json::nlohmann_json)
+tdock_module(serve/protocol NO_TSAN USES text core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
 tdock_module(serve TORCH COLD USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
              PRIVATE_LINKS PkgConfig::prometheus)
@@ -117,7 +117,7 @@ tdock_embed_program(tdock_trainer_environment environments
                     trainer/environment/environments_module.h environment::kEnvironmentsModule
                     _program _tool_schemas _episodes _agent_loops)
 tdock_module(trainer/algo TORCH COLD)
-tdock_module(trainer/run_log COLD USES core/config LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/run_log NO_TSAN COLD USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
   foreach(text report.html=kReportTemplate comparison.html=kComparisonTemplate page_style.css=kPageStyle
                charts.js=kChartsScript timeline.js=kTimelineScript run_view.js=kRunViewScript live.html=kLiveTemplate
@@ -129,7 +129,7 @@ if(TARGET tdock_trainer_run_log)
   endforeach()
 endif()
 tdock_module(trainer/run_page COLD USES trainer/run_log trainer/executor core/http PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
-tdock_module(trainer/checkpoint/parts COLD USES core/base LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/checkpoint/parts NO_TSAN COLD USES core/base LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/checkpoint TORCH COLD USES model/decoder trainer/checkpoint/parts)
 tdock_module(trainer/merge/listing COLD USES model/files)
 tdock_module(trainer/merge TORCH COLD USES trainer/checkpoint trainer/merge/listing LINKS nlohmann_json::nlohmann_json)
@@ -139,7 +139,7 @@ if(TARGET tdock_trainer_merge)
 endif()
 tdock_module(trainer/stages TORCH COLD USES runtime/collective/tensor dock/local data trainer/reward trainer/environment engine trainer/algo trainer/checkpoint
              TEST_USES runtime/collective/gloo/testing)
-tdock_module(trainer/rollout_servers/wire COLD USES core/base LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/rollout_servers/wire NO_TSAN COLD USES core/base LINKS nlohmann_json::nlohmann_json)
 tdock_test_suites(trainer/rollout_servers/testing TORCH USES core/http trainer/rollout_servers)
 tdock_module(trainer/rollout_servers TORCH COLD USES trainer/rollout_servers/wire trainer/stages trainer/reward/external
              LINKS nlohmann_json::nlohmann_json TEST_USES trainer/rollout_servers/testing)

@@ -17,7 +17,7 @@ endfunction()
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
 # TEST_USES lists the suites (tdock_test_suites) that its test executable has.
 # ALONE lists sources whose headers go with no others: they are compiled one by one, without a precompiled header.
-# NO_TSAN leaves its tests out of builds with ThreadSanitizer.
+# NO_TSAN leaves its tests out of builds with ThreadSanitizer: it has no threads, or gRPC does.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores, and get both.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
 function(tdock_module name)
