@@ -37,7 +37,8 @@ demo:
 	@$(tdock) train examples/arithmetic/grpo.yaml --run-dir $(run_dir)/grpo model.path=$(run_dir)/sft/checkpoint
 	@echo "37+85 is, from its last digit to its first:"
 	@$(tdock) generate --model $(run_dir)/grpo/checkpoint --prompt "37+85=" --temperature 0 --max-new-tokens 8
-	@echo "To put it behind HTTP, and to ask it more (it knows no language: type sums such as 37+85=):"
+	@echo "To put it behind HTTP, and to ask it more (it knows no language: type sums such as 37+85=), compile its server first:"
+	@echo "    cmake --build --preset release --target tdock-serve"
 	@echo "    $(tdock) serve --model $(run_dir)/grpo/checkpoint"
 	@echo "    $(tdock) chat --raw --max-new-tokens 8 --model $(run_dir)/grpo/checkpoint"
 
