@@ -177,8 +177,9 @@ class RecipeRuns {
         absl::StrCat("rollout.n=", size_.samples),
         "rollout.ignore_eos=true",
         absl::StrCat("actor.ppo_mini_batch_size=", size_.prompts),
-        // The same stages in every mode.
+        // The same stages in every mode, a reference among them.
         "algorithm.rollout_correction.bypass_mode=true",
+        "actor.kl_loss_coef=0.001",
         absl::StrCat("trainer.total_training_steps=", size_.steps),
         "trainer.val_before_train=false",
         "trainer.test_freq=0",

@@ -329,6 +329,7 @@ rollout.temperature: .nan
 reward.math:
   weight: 1
 data.micro_batch_size_per_gpu: 4
+actor.kl_loss_coef: 0.1
 )";
 
 TEST(Numbers, TwentyMistakesAreInOneReport) {

@@ -45,8 +45,8 @@ class PreflightTest : public testing::Test {
                                     "data.train_batch_size=8",
                                     "threads=2"};
     if (name == "grpo") {
-      for (const char* more :
-           {"data.max_prompt_length=8", "data.max_response_length=5", "rollout.n=4", "actor.ppo_mini_batch_size=4"}) {
+      for (const char* more : {"data.max_prompt_length=8", "data.max_response_length=5", "rollout.n=4",
+                               "actor.ppo_mini_batch_size=4", "actor.kl_loss_coef=0.001"}) {
         all.emplace_back(more);
       }
     } else {

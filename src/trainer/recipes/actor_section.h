@@ -22,7 +22,7 @@ struct ActorSection {
   double ptx_coef = 0;
   int64_t ptx_batch_size = 32;
   std::vector<std::string> ptx_files;
-  algo::ActorLossOptions loss = {.clip_low = 0.2, .clip_high = 0.2, .dual_clip = 3.0, .kl_coef = 0.001};
+  algo::ActorLossOptions loss = {.clip_low = 0.2, .clip_high = 0.2, .dual_clip = 3.0};
   algo::CovarianceRange clip_cov = {};
   double kl_cov_fraction = 0.0002;
   OptimSection optim;

@@ -21,7 +21,6 @@ class DapoRecipe final : public AnswersRecipe {
   DapoRecipe() : AnswersRecipe("dapo") {
     config_.actor.optim.lr = 1e-6;
     config_.actor.loss.clip_high = 0.28;
-    config_.actor.loss.kl_coef = 0;
     config_.filter_groups.enable = true;
   }
 };

@@ -29,7 +29,6 @@ class PpoRecipe final : public AnswersRecipe {
     config_.rollout.n = 1;
     config_.rollout.min_response_tokens = 2;
     config_.actor.optim.lr = 1e-6;
-    config_.actor.loss.kl_coef = 0;
     config_.algorithm.advantage.estimator = AdvantageEstimator::kGae;
     config_.algorithm.use_kl_in_reward = true;
     config_.algorithm.kl.coef = 0.1;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -178,6 +179,15 @@ TEST(Recipes, ReportEveryContradictionAtOnce) {
                                  "actor.ppo_micro_batch_size_per_gpu = 7", "256 samples", "4 or 8",
                                  "model.hidden_size = ", "model.num_attention_heads = 5", "90 or 100",
                                  "model.num_key_value_heads = ", "1 or 5"}));
+}
+
+TEST(Recipes, HaveNoReferenceModelUntilAKlIsAskedFor) {
+  const std::map<std::string, int64_t> copies = {{"grpo", 0}, {"dapo", 0}, {"ppo", 1}};
+  for (const auto& [name, expected] : copies) {
+    const auto recipe = MakeRecipe(name);
+    ASSERT_TRUE(recipe.ok()) << recipe.status();
+    EXPECT_EQ((*recipe)->shape().frozen_copies, expected) << name;
+  }
 }
 
 TEST(Recipes, BatchesThatNoMachineHoldsAreRefused) {

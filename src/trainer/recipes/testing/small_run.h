@@ -81,6 +81,7 @@ class SmallRun {
                                "rollout.n=4", "actor.ppo_mini_batch_size=4", "actor.optim.lr=4e-4"}) {
         overrides_.push_back(more);
       }
+      if (recipe == "grpo") overrides_.push_back("actor.kl_loss_coef=0.001");  // so that it has all stages
     } else {
       for (const char* more : {"data.train_batch_size=16", "data.max_length=12", "optim.lr=1e-3"}) {
         overrides_.push_back(more);
