@@ -141,7 +141,7 @@ class CommandLine(unittest.TestCase):
         values = {
             "seed": "x", "threads": "-1", "data.train_batch_size": "0", "data.max_prompt_length": "-1",
             "data.max_response_length": "0", "data.shuffle": "maybe", "data.val_share": "2", "data.seeed": "1",
-            "data.num_workers": "x", "actor.ppo_mini_batch_size": "0", "actor.clip_ratio_low": "7",
+            "data.num_workers": "x", "actor.ppo_mini_batch_size": "-1", "actor.clip_ratio_low": "7",
             "actor.kl_loss_type": "k9", "actor.kl_loss_coef": "-1", "actor.optim.lr": "-1", "rollout.n": "0",
             "actor.optim.lr_warmup_steps": "q", "rollout.temprature": "1", "rollout.temperature": "-2",
             "trainer.test_freq": "-5", "model.lora_rank": "-1",

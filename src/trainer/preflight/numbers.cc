@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
 #include "model/files/config.h"
+#include "trainer/recipes/actor_section.h"
 #include "trainer/recipes/recipes.h"
 
 namespace tdock::trainer {
@@ -119,6 +120,10 @@ RoleNumbers NumberReader::Actor() const {
                         "actor_config.context_parallel_size", "megatron_training.context_parallel_size"},
                        1);
   role.mini_batch = First({"actor.ppo_mini_batch_size"});
+  if (role.mini_batch.value == 0 && Has("actor.ppo_mini_batch_size")) {
+    const int64_t parts = First({"algorithm.generation_batches"}, 1).value;
+    role.mini_batch = {DefaultMiniBatch(Integer("data.train_batch_size") / parts), "actor.ppo_mini_batch_size"};
+  }
   role.micro_batch = First({"actor.ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu"});
   role.all_micro = First({"actor.ppo_micro_batch_size"});
   role.dynamic = IsOn("actor.use_dynamic_bsz");

@@ -289,6 +289,15 @@ TEST(Numbers, OfAModelAreThoseOfItsConfig) {
   EXPECT_THAT(DerivedFrom(**longer, "positions"), Follows(72, {"rope scaling"}));
 }
 
+TEST(Numbers, HaveTheMiniBatchThatNoKeyGives) {
+  const auto recipe = Loaded(
+      "recipe: grpo\nmodel.alphabet: abc\ndata: {train_batch_size: 4, max_prompt_length: 16, max_response_length: "
+      "48}\n");
+  ASSERT_TRUE(recipe.ok()) << recipe.status();
+  EXPECT_THAT(Violated(**recipe), IsEmpty());
+  EXPECT_EQ(DerivedFrom(**recipe, "local_mini_batch"), "32: 4 prompts x 8");
+}
+
 // More than twenty mistakes of all kinds.
 constexpr char kMistakes[] = R"(recipe: grpo
 seed: -1

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,10 +33,12 @@ bool IsExternal(const RunConfig& run, const char* stage) {
   return absl::c_linear_search(run.trainer.dock.external_stages, stage);
 }
 
-void BindBatches(config::Spec& spec, ActorSection& actor, const RunConfig& run, const RolloutSection& rollout) {
+void BindBatches(config::Spec& spec, ActorSection& actor, const AlgorithmSection& algorithm, const RunConfig& run,
+                 const RolloutSection& rollout) {
   spec.Int("actor.ppo_mini_batch_size", &actor.ppo_mini_batch_size,
-           "Prompts per optimizer step, each with rollout.n samples.")
-      .AtLeast(1)
+           "Prompts per optimizer step, each with rollout.n samples; 0: the largest number from 16 to 32 that divides "
+           "data.train_batch_size, or all of them if none does.")
+      .AtLeast(0)
       .AtMost(kMaxBatch);
   spec.Int(
           "actor.ppo_micro_batch_size_per_gpu", &actor.ppo_micro_batch_size_per_gpu,
@@ -55,14 +58,14 @@ void BindBatches(config::Spec& spec, ActorSection& actor, const RunConfig& run, 
     return {"what is dropped moves the log-probabilities, which would be taken for a move of the policy; set one to 0"};
   });
   spec.Check({"actor.ppo_mini_batch_size", "data.train_batch_size"}, [&]() -> std::vector<std::string> {
-    if (run.data.train_batch_size % actor.ppo_mini_batch_size == 0) return {};
+    if (actor.ppo_mini_batch_size == 0 || run.data.train_batch_size % actor.ppo_mini_batch_size == 0) return {};
     const std::string nearest = config::NearestDivisors(actor.ppo_mini_batch_size, run.data.train_batch_size);
     return {absl::StrCat("the mini-batch must divide the batch; the nearest that does is ", nearest)};
   });
   spec.Check({"actor.ppo_micro_batch_size_per_gpu", "actor.ppo_mini_batch_size", "rollout.n"},
              [&]() -> std::vector<std::string> {
                const int64_t micro = actor.ppo_micro_batch_size_per_gpu;
-               const int64_t samples = actor.ppo_mini_batch_size * rollout.n;
+               const int64_t samples = MiniBatchSize(actor, algorithm, run) * rollout.n;
                if (micro == 0 || samples % micro == 0) return {};
                return {absl::StrCat("the micro-batch must divide the ", samples,
                                     " samples of a mini-batch; the nearest that does is ",
@@ -326,6 +329,18 @@ void BindRolloutCorrection(config::Spec& spec, AlgorithmSection& algorithm) {
 
 }  // namespace
 
+int64_t DefaultMiniBatch(int64_t prompts) {
+  for (int64_t size = 32; size >= 16; --size) {
+    if (prompts > 0 && prompts % size == 0) return size;
+  }
+  return std::max<int64_t>(prompts, 1);
+}
+
+int64_t MiniBatchSize(const ActorSection& actor, const AlgorithmSection& algorithm, const RunConfig& run) {
+  if (actor.ppo_mini_batch_size > 0) return actor.ppo_mini_batch_size;
+  return DefaultMiniBatch(run.data.train_batch_size / algorithm.generation_batches);
+}
+
 std::optional<algo::OverlongOptions> AlgorithmSection::overlong_options(const RolloutSection& rollout) const {
   if (!overlong_buffer.enable) return std::nullopt;
   return algo::OverlongOptions{.max_length = rollout.max_response_length,
@@ -344,7 +359,7 @@ AdvantageOptions AlgorithmSection::advantage_options(const RolloutSection& rollo
 
 void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algorithm, const RunConfig& run,
                const RolloutSection& rollout) {
-  BindBatches(spec, actor, run, rollout);
+  BindBatches(spec, actor, algorithm, run, rollout);
   BindLoss(spec, actor);
   spec.Unused(
       {"actor.kl_loss_type"}, [&actor] { return actor.loss.kl_coef == 0; }, "there is no KL in the loss");

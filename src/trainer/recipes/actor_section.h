@@ -14,7 +14,7 @@
 namespace tdock::trainer {
 
 struct ActorSection {
-  int64_t ppo_mini_batch_size = 32;
+  int64_t ppo_mini_batch_size = 0;  // 0: see MiniBatchSize()
   int64_t ppo_micro_batch_size_per_gpu = 0;
   int64_t ppo_epochs = 1;
   double target_kl = 0;
@@ -42,7 +42,8 @@ struct AlgorithmSection {
   RolloutWeights rollout_is = RolloutWeights::kNone;
   double rollout_is_threshold = 2.0;
   BypassMode bypass_mode = BypassMode::kWhereEqual;
-  double clip_score = 0;  // 0: no limit
+  double clip_score = 0;           // 0: no limit
+  int64_t generation_batches = 1;  // of recipes that bind it: parts of a step whose mini-batches are cut apart
   // reward.overlong_buffer, in tokens
   struct {
     bool enable = false;
@@ -62,6 +63,12 @@ void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algori
 
 ActorObjectiveOptions ObjectiveOptions(const ActorSection& actor, const AlgorithmSection& algorithm,
                                        const RolloutSection& rollout);
+
+// The mini-batch of a step of `prompts` where none is given: the largest of 16 to 32 prompts that divides them, else
+// all.
+int64_t DefaultMiniBatch(int64_t prompts);
+// Prompts of an optimizer step: actor.ppo_mini_batch_size, or the default for those that are cut together.
+int64_t MiniBatchSize(const ActorSection& actor, const AlgorithmSection& algorithm, const RunConfig& run);
 
 // Whether the recipe needs the log-probabilities of a reference model.
 inline bool NeedsReference(const ActorSection& actor, const AlgorithmSection& algorithm) {

@@ -41,7 +41,7 @@ void AnswersRecipe::Bind(config::Spec& spec) {
   // A critic says of each answer alone what was to be expected.
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) BindFilterGroups(spec, config_);
   BindAsync(spec, config_, [this] {
-    const int64_t mini = std::max<int64_t>(config_.actor.ppo_mini_batch_size, 1);
+    const int64_t mini = MiniBatchPrompts();
     return (config_.data.train_batch_size + mini - 1) / mini * config_.actor.ppo_epochs;
   });
   if (config_.algorithm.advantage.estimator != AdvantageEstimator::kGae) {
@@ -95,7 +95,7 @@ StepShape AnswersRecipe::shape() const {
           .validation = &config_.rollout,
           .frozen_copies =
               NeedsReference(config_.actor, config_.algorithm) || Evaluates(config_.trainer, "win_rate") ? 1 : 0,
-          .mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n,
+          .mini_batch_size = MiniBatchPrompts() * config_.rollout.n,
           .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
           .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
           .ptx_batch_size = config_.actor.ptx_coef > 0 ? config_.actor.ptx_batch_size : 0,
@@ -296,7 +296,7 @@ Gathering AnswersRecipe::WhatIsGathered(const Stages& stages) const {
 void AnswersRecipe::AddActor(const RunParts& parts, Stages& stages) const {
   UpdateOptions update = parts.update(
       config_.actor.optim, parts.forward(config_.rollout.temperature, config_.actor.ppo_micro_batch_size_per_gpu));
-  update.mini_batch_size = config_.actor.ppo_mini_batch_size * config_.rollout.n;
+  update.mini_batch_size = MiniBatchPrompts() * config_.rollout.n;
   update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
   update.epochs = config_.actor.ppo_epochs;
   update.target_kl = config_.actor.target_kl;

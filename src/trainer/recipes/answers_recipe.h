@@ -66,6 +66,8 @@ class AnswersRecipe : public Recipe {
     return parts.forward(config_.rollout.temperature, config_.ref.log_prob_micro_batch_size_per_gpu);
   }
 
+  int64_t MiniBatchPrompts() const { return MiniBatchSize(config_.actor, config_.algorithm, config_); }
+
   Config config_;
 
  private:

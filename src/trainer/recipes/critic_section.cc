@@ -8,8 +8,8 @@
 
 namespace tdock::trainer {
 
-void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& actor, const RunConfig& run,
-                const RolloutSection& rollout) {
+void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& actor, const AlgorithmSection& algorithm,
+                const RunConfig& run, const RolloutSection& rollout) {
   spec.String("critic.model.path", &critic.model.path,
               "Folder of the model that the critic begins as: a reward model, or a language model, which gets a fresh "
               "value head. It must have the policy's tokenizer.");
@@ -49,7 +49,7 @@ void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& a
              [&]() -> std::vector<std::string> {
                const int64_t micro = critic.ppo_micro_batch_size_per_gpu;
                const int64_t prompts =
-                   critic.ppo_mini_batch_size > 0 ? critic.ppo_mini_batch_size : actor.ppo_mini_batch_size;
+                   critic.ppo_mini_batch_size > 0 ? critic.ppo_mini_batch_size : MiniBatchSize(actor, algorithm, run);
                const int64_t samples = prompts * rollout.n;
                if (micro == 0 || samples % micro == 0) return {};
                return {absl::StrCat("the micro-batch must divide the ", samples,

@@ -20,7 +20,7 @@ struct CriticSection {
 };
 
 // Its keys, and the checks between them and the actor's. All must outlive the spec.
-void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& actor, const RunConfig& run,
-                const RolloutSection& rollout);
+void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& actor, const AlgorithmSection& algorithm,
+                const RunConfig& run, const RolloutSection& rollout);
 
 }  // namespace tdock::trainer

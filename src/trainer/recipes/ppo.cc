@@ -5,7 +5,6 @@
 // The defaults are DeepSpeed-Chat's: the KL to the reference is taken off the rewards, scores are clamped to ±5,
 // answers of at most one token are left out, and the mini-batches are those of a MiniDataset, in another order in each
 // epoch.
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,20 +36,20 @@ class PpoRecipe final : public AnswersRecipe {
 
   void Bind(config::Spec& spec) override {
     AnswersRecipe::Bind(spec);
-    BindCritic(spec, critic_, config_.actor, config_, config_.rollout);
-    spec.Int("algorithm.generation_batches", &generation_batches_,
+    BindCritic(spec, critic_, config_.actor, config_.algorithm, config_, config_.rollout);
+    spec.Int("algorithm.generation_batches", &config_.algorithm.generation_batches,
              "Parts of a step's prompts whose mini-batches are cut apart from each other, as those of a MiniDataset.")
         .AtLeast(1)
         .AtMost(kMaxBatch);
     spec.Check({"algorithm.generation_batches", "data.train_batch_size"}, [this]() -> std::vector<std::string> {
-      const int64_t prompts = config_.data.train_batch_size;
-      if (prompts % generation_batches_ == 0) return {};
+      const int64_t prompts = config_.data.train_batch_size, parts = config_.algorithm.generation_batches;
+      if (prompts % parts == 0) return {};
       return {absl::StrCat("the parts must be equal; the nearest number of them is ",
-                           config::NearestDivisors(generation_batches_, prompts))};
+                           config::NearestDivisors(parts, prompts))};
     });
     spec.Check({"actor.ppo_mini_batch_size", "algorithm.generation_batches", "data.train_batch_size"},
                [this]() -> std::vector<std::string> {
-                 const int64_t prompts = config_.data.train_batch_size / std::max<int64_t>(generation_batches_, 1);
+                 const int64_t prompts = GenerationGroups();
                  if (config_.actor.ppo_mini_batch_size <= prompts) return {};
                  return {absl::StrCat("a mini-batch has prompts of one generation batch only, which has ", prompts)};
                });
@@ -77,8 +76,7 @@ class PpoRecipe final : public AnswersRecipe {
   void AddBeforeActor(const RunParts& parts, Stages& stages) override {
     UpdateOptions update =
         parts.update(critic_.optim, parts.forward(1.0, critic_.ppo_micro_batch_size_per_gpu), "critic");
-    const int64_t prompts =
-        critic_.ppo_mini_batch_size > 0 ? critic_.ppo_mini_batch_size : config_.actor.ppo_mini_batch_size;
+    const int64_t prompts = critic_.ppo_mini_batch_size > 0 ? critic_.ppo_mini_batch_size : MiniBatchPrompts();
     update.consumer = update.name = "critic";
     update.saves_weights = true;
     update.mini_batch_size = prompts * config_.rollout.n;
@@ -95,10 +93,9 @@ class PpoRecipe final : public AnswersRecipe {
     actor.generation_groups = GenerationGroups();
   }
 
-  int64_t GenerationGroups() const { return config_.data.train_batch_size / generation_batches_; }
+  int64_t GenerationGroups() const { return config_.data.train_batch_size / config_.algorithm.generation_batches; }
 
   CriticSection critic_;
-  int64_t generation_batches_ = 1;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -173,7 +174,8 @@ TEST(Recipes, KeepWhatAFileSaysAboutDevices) {
 
 TEST(Recipes, ReportEveryContradictionAtOnce) {
   const std::string message = Refused("grpo",
-                                      "data: {train_batch_size: 100}\nactor: {ppo_micro_batch_size_per_gpu: 7}\n"
+                                      "data: {train_batch_size: 100}\n"
+                                      "actor: {ppo_mini_batch_size: 32, ppo_micro_batch_size_per_gpu: 7}\n"
                                       "model: {num_attention_heads: 5}\n");
   EXPECT_THAT(message, Mentions({"actor.ppo_mini_batch_size = ", "data.train_batch_size = 100", "25 or 50",
                                  "actor.ppo_micro_batch_size_per_gpu = 7", "256 samples", "4 or 8",
@@ -188,6 +190,24 @@ TEST(Recipes, HaveNoReferenceModelUntilAKlIsAskedFor) {
     ASSERT_TRUE(recipe.ok()) << recipe.status();
     EXPECT_EQ((*recipe)->shape().frozen_copies, expected) << name;
   }
+}
+
+TEST(Recipes, HaveAMiniBatchForAnyBatchWhereNoneIsGiven) {
+  const auto samples = [](const char* name, std::vector<std::string> overrides) {
+    const auto recipe = MakeRecipe(name);
+    config::Spec spec;
+    (*recipe)->Bind(spec);
+    overrides.insert(overrides.end(), {"rollout.n=2", "model.alphabet=ab"});
+    EXPECT_EQ(config::Load(spec, "", "run.yaml", overrides), absl::OkStatus());
+    return (*recipe)->shape().mini_batch_size;
+  };
+  const std::map<int64_t, int64_t> prompts = {{1, 1},   {10, 10}, {16, 16},  {37, 37},
+                                              {48, 24}, {64, 32}, {100, 25}, {128, 32}};
+  for (const auto& [batch, mini] : prompts) {
+    EXPECT_EQ(samples("grpo", {absl::StrCat("data.train_batch_size=", batch)}), 2 * mini) << batch;
+  }
+  EXPECT_EQ(samples("ppo", {"data.train_batch_size=64", "algorithm.generation_batches=4", "critic.model.path=model"}),
+            2 * 16);
 }
 
 TEST(Recipes, BatchesThatNoMachineHoldsAreRefused) {
