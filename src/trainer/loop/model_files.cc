@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "core/base/status.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/checkpoint.h"
+#include "model/tensor_torch/convert.h"
 
 namespace tdock::trainer {
 
@@ -14,8 +17,12 @@ absl::Status SaveForUse(Env& env, const std::string& folder, const model::Decode
   if (decoder.lora()) {
     TDOCK_RETURN_IF_ERROR(model::SaveAdapters(env, JoinPath(folder, "adapter"), decoder, section.path));
   }
+  std::optional<at::ScalarType> dtype = section.save_dtype;
+  if (!dtype) {
+    TDOCK_ASSIGN_OR_RETURN(dtype, ToScalarType(decoder.config().dtype));
+  }
   const auto save = [&](const model::Decoder& whole) {
-    return model::SaveCheckpoint(env, folder, whole, {.dtype = section.save_dtype, .tokenizer_from = section.path});
+    return model::SaveCheckpoint(env, folder, whole, {.dtype = dtype, .tokenizer_from = section.path});
   };
   return decoder.lora() ? save(decoder.Merged()) : save(decoder);
 }

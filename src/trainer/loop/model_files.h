@@ -11,7 +11,8 @@
 
 namespace tdock::trainer {
 
-// For use: in model.save_dtype, with adapters merged into it, which are also in FOLDER/adapter; and the tokenizer.
+// Saves for use: in model.save_dtype, or the dtype that config.json gave the model, with adapters merged into it, which
+// are also in FOLDER/adapter; and the tokenizer.
 absl::Status SaveForUse(Env& env, const std::string& folder, const model::Decoder& decoder,
                         const text::Tokenizer& tokenizer, const ModelSection& section);
 

@@ -116,9 +116,11 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
       .LessThan(1);
   spec.String(prefix + "target_modules", &o.target_modules,
               "Comma-separated names of the linear layers that get adapters; empty: all but the head.");
-  spec.Choice(prefix + "save_dtype", &o.save_dtype,
-              {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}},
-              "Dtype of the weights in the checkpoint.");
+  spec.Choice(
+      prefix + "save_dtype", &o.save_dtype,
+      {{"auto", std::nullopt}, {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}},
+      "Dtype of the weights in the checkpoint that is left for use; auto: the model's own, as config.json says, "
+      "and float32 of a new model. What a run resumes from is exact.");
   spec.Check({rope + "type", rope + "factor"}, [&o]() -> std::vector<std::string> {
     if (o.rope_scaling.type.empty() || o.rope_scaling.type == "default" || o.rope_scaling.factor >= 1) return {};
     return {"must be at least 1 with a rope scaling"};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,8 +35,8 @@ struct ModelOptions {
   int64_t lora_rank = 0;  // 0: no adapters
   double lora_alpha = 16.0;
   double lora_dropout = 0.0;
-  std::string target_modules;  // comma-separated names; empty: all linear layers
-  at::ScalarType save_dtype = at::kFloat;
+  std::string target_modules;                               // comma-separated names; empty: all linear layers
+  std::optional<at::ScalarType> save_dtype = std::nullopt;  // nullopt: that of the model's files
 
   // Of the weights while they are trained.
   at::ScalarType weight_dtype() const { return compute_dtype == at::kDouble ? at::kDouble : param_dtype; }

@@ -96,6 +96,18 @@ TEST(Sft, MeasuresWhatItHasSaved) {
   EXPECT_NEAR(adapted, merged, 1e-4);
 }
 
+TEST(Sft, LeavesTheDtypeOfItsModel) {
+  const auto dtype = [](const std::string& folder) {
+    return nlohmann::json::parse(*Env::Real().ReadFile(folder + "/config.json"))["torch_dtype"].get<std::string>();
+  };
+  EXPECT_EQ(dtype(TrainedModel("sft", {})), "float32");
+  const std::string half = TrainedModel("sft", {"model.save_dtype=bfloat16"});
+  EXPECT_EQ(dtype(half), "bfloat16");
+  EXPECT_EQ(dtype(TrainedModel("sft", {"model.path=" + half})), "bfloat16");
+  EXPECT_EQ(dtype(TrainedModel("sft", {"model.path=" + half, "model.lora_rank=2"})), "bfloat16");
+  EXPECT_EQ(dtype(TrainedModel("sft", {"model.path=" + half, "model.save_dtype=float32"})), "float32");
+}
+
 TEST(Sft, InFloat64TrainsAsInFloat32ToItsLastDigits) {
   const auto losses = [](const std::string& type) {
     SmallRun run("sft", {"model.compute_dtype=" + type, "trainer.total_training_steps=5", "optim.lr=1e-3"});
