@@ -282,4 +282,14 @@ std::optional<std::string> FinalNumber(absl::string_view text, bool marked_only)
   return FindNumber(text, Which::kLast);
 }
 
+bool IsNumber(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  for (const absl::string_view sign : {"-", "−", "+", "\\$", "$", "€", "£", "¥"}) absl::ConsumePrefix(&text, sign);
+  absl::ConsumeSuffix(&text, "%");
+  absl::ConsumeSuffix(&text, "\\");
+  text = absl::StripAsciiWhitespace(text);
+  if (const std::optional<Fraction> fraction = FractionCommand(text, 0)) return fraction->end == text.size();
+  return DecimalBegins(text, 0) && DecimalOrFraction(text, 0).end == text.size();
+}
+
 }  // namespace tdock::reward

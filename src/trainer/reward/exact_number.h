@@ -47,5 +47,7 @@ Decimal ReadDecimal(absl::string_view text, size_t at, Commas commas);
 // thousands, a decimal part; it may be a fraction 3/4, \frac{3}{4} or \frac{-3}{4}, or a mixed number 3 1/2. A percent
 // sign is ignored. Linear in the text.
 std::optional<std::string> FinalNumber(absl::string_view text, bool marked_only);
+// True for a text that is such a number and nothing else: "-1,200.5", "$3", "3/4", "12 %", but no date and no list.
+bool IsNumber(absl::string_view text);
 
 }  // namespace tdock::reward

@@ -114,5 +114,16 @@ TEST(FinalNumber, IsLinearInHostileText) {
   }
 }
 
+TEST(IsNumber, OfATextThatHoldsOneNumberAndNothingElse) {
+  for (const char* text : {"42", " 42\n", "-5", "−5", "+5", "1,234.50", "$1,000", "-$5", "12%", "12 %", "12\\%", "3/4",
+                           "3 1/2", "\\frac{3}{4}", "-\\frac34", "007", ".5"}) {
+    EXPECT_TRUE(IsNumber(text)) << text;
+  }
+  for (const char* text : {"", "-", "%", "x", "5 apples", "x = 5", "1, 2, 3", "1,2,3", "1 2", "2026-01-31", "1/2/2026",
+                           "12:30", "5.", "3^2", "#### 4", "\\frac{3}{4} m", "\\sqrt{2}"}) {
+    EXPECT_FALSE(IsNumber(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace tdock::reward
