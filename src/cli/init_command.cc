@@ -3,32 +3,40 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "trainer/recipes/first_config.h"
+#include "trainer/recipes/recipes.h"
 
 namespace tdock::cli {
 namespace {
 
 struct InitArguments {
-  std::string recipe, model, data, out;
+  trainer::FirstConfigOptions options;
+  std::string out;
 };
 
 absl::Status Init(const InitArguments& arguments) {
   Env& env = Env::Real();
-  if (!arguments.out.empty() && env.Exists(arguments.out)) {
-    return Refused(absl::AlreadyExistsError(
-        absl::StrCat(arguments.out, " exists, and is not overwritten; choose another name for --out")));
+  const auto& [options, out] = arguments;
+  if (!out.empty() && env.Exists(out)) {
+    return Refused(
+        absl::AlreadyExistsError(absl::StrCat(out, " exists, and is not overwritten; choose another name for --out")));
   }
-  const auto yaml = trainer::FirstConfig(env, arguments.recipe, arguments.model, arguments.data);
+  const auto note = [](const std::string& line) { std::cerr << "note: " << line << "\n"; };
+  const auto yaml = trainer::FirstConfig(env, options, note);
   TDOCK_RETURN_IF_ERROR(Refused(yaml.status()));
-  if (arguments.out.empty()) {
+  if (out.empty()) {
     std::cout << *yaml;
     return absl::OkStatus();
   }
-  TDOCK_RETURN_IF_ERROR(Failed(WriteFileAtomically(env, arguments.out, *yaml)));
-  std::cout << "wrote " << arguments.out << "; now: tdock train " << arguments.out << "\n";
+  TDOCK_RETURN_IF_ERROR(Failed(WriteFileAtomically(env, out, *yaml)));
+  TDOCK_ASSIGN_OR_RETURN(const auto recipe, trainer::MakeRecipe(options.recipe));
+  const bool answers = recipe->phase() == data::Phase::kPrompt;
+  std::cout << "wrote " << out << "; look at what it will do, then train:\n  tdock preflight " << out
+            << (answers ? " --probe" : "") << "\n  tdock train " << out << "\n";
   return absl::OkStatus();
 }
 
@@ -36,11 +44,19 @@ absl::Status Init(const InitArguments& arguments) {
 
 Command AddInit(CLI::App& app) {
   auto arguments = std::make_shared<InitArguments>();
+  trainer::FirstConfigOptions& options = arguments->options;
   CLI::App* command = AddSubcommand(app, "init");
-  command->add_option("recipe", arguments->recipe, "sft or grpo")->required();
-  command->add_option("--model", arguments->model, "Folder of a model in the Hugging Face layout")->required();
-  command->add_option("--data", arguments->data, "File to train on: JSON lines, JSON, CSV, Parquet or text")
-      ->required();
+  const std::string recipes = absl::StrJoin(
+      trainer::Recipes(), ", ", [](std::string* text, const auto& recipe) { absl::StrAppend(text, recipe.name); });
+  command->add_option("recipe", options.recipe, "One of " + recipes)->required();
+  command->add_option("--model", options.model, "Folder of a model in the Hugging Face layout")->required();
+  command->add_option("--data", options.data, "File to train on: JSON lines, JSON, CSV, Parquet or text")->required();
+  command->add_option("--reward-function", options.reward_function,
+                      "Python function FILE.py:NAME that scores answers; the data then need no right ones");
+  command->add_option("--environment", options.environment,
+                      "Environment that the model talks with while it answers, and that scores the talk: a class "
+                      "FILE.py:NAME or a URL, for which the data need no right answers, or calculator, which is built "
+                      "in");
   command->add_option("--out", arguments->out, "File to write; otherwise standard output");
   return [arguments] { return Init(*arguments); };
 }

@@ -74,6 +74,7 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(run(command, "--help").returncode, 0)
         self.assertIn("--run-dir", run("train", "--help").stdout)
         self.assertIn("--max-new-tokens", run("generate", "--help").stdout)
+        mentions(run("init", "--help").stdout, "sft, rm, dpo, ppo, grpo, dapo", "--environment", "--reward-function")
         self.assertRegex(run("--version").stdout, r"\d+\.\d+\.\d+")
 
     def test_dock_is_the_executable_beside_it(self):
@@ -415,7 +416,7 @@ class CommandLine(unittest.TestCase):
         call = ["init", "sft", "--model", str(self.base), "--data", data]
         written = run(*call, "--out", str(out))
         self.assertEqual(written.returncode, 0, written.stderr)
-        self.assertIn(f"tdock train {out}", written.stdout)
+        self.assertEqual(written.stdout.splitlines()[-2:], [f"  tdock preflight {out}", f"  tdock train {out}"])
         self.assertEqual(run(*call).stdout, out.read_text())
         mentions(self.refused(*call, "--out", str(out)), out, "--out", "overwritten")
         result = run("train", str(out), "--run-dir", str(self.folder), "trainer.total_training_steps=1")

@@ -85,6 +85,9 @@ COUNTS = [
     ("docs/environments.md", r"An expression has at most (\d+) bytes", ENVIRONMENT + "arithmetic.cc", r"kMostBytes = ([^;]+);"),
     ("docs/serving.md", r"a head above (\d+ KiB)", "src/core/http/server.h", r"max_head_bytes = ([^;]+);"),
     ("docs/serving.md", r"`most_piece_bytes` \((\d+ MiB)", "src/serve/model_server.cc", r"kMostPieceBytes = ([^;]+);"),
+    ("docs/training.md", r"It reads up to ([\d,]+) samples", "src/trainer/recipes/first_config.cc", r"kMaxRead = ([^;]+);"),
+    ("docs/training.md", r"where that has at most (\d+),", "src/trainer/recipes/first_config.cc", r"kFinalAnswerTokens = ([^;]+);"),
+    ("docs/training.md", r"they get (\d+), so that", "src/trainer/recipes/first_config.cc", r"kReasoningTokens = ([^;]+);"),
 ]
 
 

@@ -4,16 +4,28 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "core/base/env.h"
+#include "data/data_config.h"
 
 namespace tdock::trainer {
 
-// A commented configuration of the recipe (sft or grpo) that trains the model in the folder `model` on the file or
-// folder `data`, and runs as it is: with the form that the data were recognised as, a template where they need one, and
-// lengths that fit both. InvalidArgument for an unknown recipe; other errors are those of reading the tokenizer,
-// config.json and the data. Reads up to 1,000 samples, and no weights.
-absl::StatusOr<std::string> FirstConfig(Env& env, absl::string_view recipe, const std::string& model,
-                                        const std::string& data);
+struct FirstConfigOptions {
+  std::string recipe;
+  std::string model;                 // a folder
+  std::string data;                  // a file or a folder
+  std::string environment = {};      // a name that is built in, FILE.py:NAME or a URL; empty: none
+  std::string reward_function = {};  // FILE.py:NAME; empty: none
+};
+
+// A commented configuration of the recipe that trains the model on the data, and runs as it is: with the form that the
+// data were recognised as, turns and a template where the model has one or the data need one, lengths that fit both,
+// and for recipes that answer prompts the rule for numbers where the right answers are numbers. `log` gets a sentence
+// for each choice that another reading of the data would change.
+//
+// InvalidArgument for an unknown recipe, for data without right answers where neither a function nor an
+// environment that is not built in gives the rewards, and for options that the recipe does not take; other errors
+// come from reading the tokenizer, config.json and the data. Reads up to 1,000 samples, and no weights.
+absl::StatusOr<std::string> FirstConfig(
+    Env& env, const FirstConfigOptions& options, const data::DataLog& log = [](const std::string&) {});
 
 }  // namespace tdock::trainer
