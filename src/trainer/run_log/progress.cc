@@ -18,6 +18,7 @@ namespace {
 
 constexpr absl::Duration kRedrawEvery = absl::Milliseconds(100);
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
+constexpr absl::Duration kTickEvery = absl::Seconds(1);
 constexpr int kNarrowestBar = 10;
 constexpr int kWidestBar = 40;
 
@@ -40,6 +41,10 @@ std::string FigureText(double value) {
   if (size < 10) return absl::StrFormat("%.3f", value);
   if (size < 1000) return absl::StrFormat("%.1f", value);
   return absl::StrFormat("%.0f", value);
+}
+
+std::string Text(const Progress::Figure& figure) {
+  return absl::StrCat(figure.name, " ", FigureText(figure.value), figure.note);
 }
 
 bool LocaleIsUtf8() {
@@ -76,14 +81,17 @@ ProgressOutput ProgressOutput::StandardError() {
 }
 
 Progress::~Progress() {
+  const MutexLock lock(mu_);
   if (running_) Finish("stopped", "");
 }
 
 void Progress::Begin(std::string phase, int64_t total, int64_t done, std::string unit) {
-  if (running_) End();
+  const MutexLock lock(mu_);
+  if (running_) Finish("", "");
   running_ = true;
   phase_ = std::move(phase);
   unit_ = std::move(unit);
+  doing_.clear();
   total_ = total;
   done_before_ = done;
   step_ = done;
@@ -91,53 +99,73 @@ void Progress::Begin(std::string phase, int64_t total, int64_t done, std::string
   begun_ = clock_.Now();
   shown_at_ = begun_;
   shown_step_ = done;
-  const int columns = output_.columns();
-  if (columns == 0) return;
-  drawn_ = true;
-  output_.write(absl::StrCat(kLineStart, TerminalLine(columns), kClearToEnd));
+  silence_ = kLogEvery;
+  if (const int columns = output_.columns(); columns > 0) Draw(columns, begun_);
 }
 
 void Progress::Update(int64_t step, const Figures& figures) {
+  const MutexLock lock(mu_);
   step_ = step;
-  for (const auto& [name, value] : figures) {
-    const auto known = std::find_if(figures_.begin(), figures_.end(), [&](const auto& f) { return f.first == name; });
-    if (known == figures_.end()) {
-      figures_.emplace_back(name, value);
-    } else {
-      known->second = value;
-    }
-  }
+  figures_ = figures;
+  doing_.clear();
   const int columns = output_.columns();
   const absl::Time now = clock_.Now();
   if (columns > 0) {
     if (now - shown_at_ < kRedrawEvery && step != total_) return;
-    drawn_ = true;
-    output_.write(absl::StrCat(kLineStart, TerminalLine(columns), kClearToEnd));
+    Draw(columns, now);
   } else {
     if (now - shown_at_ < kLogEvery || (step - shown_step_) * 100 < total_) return;
     output_.write(absl::StrCat(PlainLine(), "\n"));
+    shown_at_ = now;
   }
-  shown_at_ = now;
   shown_step_ = step;
 }
 
+void Progress::Doing(std::string what) {
+  const MutexLock lock(mu_);
+  doing_ = std::move(what);
+}
+
+void Progress::Tick() {
+  const MutexLock lock(mu_);
+  if (!running_) return;
+  const absl::Time now = clock_.Now();
+  if (const int columns = output_.columns(); columns > 0) {
+    if (now - shown_at_ >= kRedrawEvery) Draw(columns, now);
+    return;
+  }
+  if (step_ > done_before_ || now - shown_at_ < silence_) return;
+  silence_ *= 2;
+  output_.write(absl::StrCat(PlainLine(), "\n"));
+  shown_at_ = now;
+}
+
 void Progress::End(absl::string_view remark) {
+  const MutexLock lock(mu_);
   if (running_) Finish("", remark);
 }
 
+void Progress::Draw(int columns, absl::Time now) {
+  drawn_ = true;
+  shown_at_ = now;
+  output_.write(absl::StrCat(kLineStart, TerminalLine(columns), kClearToEnd));
+}
+
 void Progress::Finish(absl::string_view verdict, absl::string_view remark) {
-  std::string text = absl::StrCat(drawn_ ? absl::StrCat(kLineStart, kClearToEnd) : "", phase_, ": ");
+  std::string text = drawn_ ? absl::StrCat(kLineStart, kClearToEnd) : "";
+  running_ = false;
+  drawn_ = false;
+  if (unit_.empty()) return output_.write(text);
+  absl::StrAppend(&text, phase_, ": ");
   if (!verdict.empty()) {
     absl::StrAppend(&text, verdict, " after ", Counts(), " ", unit_, "s");
   } else {
     absl::StrAppend(&text, step_, " ", unit_, step_ == 1 ? "" : "s");
   }
   absl::StrAppend(&text, " in ", ClockText(clock_.Now() - begun_));
-  for (const auto& [name, value] : figures_) absl::StrAppend(&text, ", ", name, " ", FigureText(value));
+  for (const Figure& figure : figures_) absl::StrAppend(&text, ", ", Text(figure));
   if (!remark.empty()) absl::StrAppend(&text, "; ", remark);
   output_.write(absl::StrCat(text, "\n"));
-  running_ = false;
-  drawn_ = false;
 }
 
 std::string Progress::Counts() const { return total_ > 0 ? absl::StrCat(step_, "/", total_) : absl::StrCat(step_); }
@@ -154,10 +182,12 @@ std::string Progress::Times() const {
 }
 
 std::string Progress::PlainLine() const {
-  std::string text = absl::StrCat(phase_, " ", Counts());
+  std::string text = phase_;
+  if (!unit_.empty()) absl::StrAppend(&text, " ", Counts());
   if (total_ > 0) absl::StrAppend(&text, " (", step_ * 100 / total_, "%)");
   absl::StrAppend(&text, ", ", Times());
-  for (const auto& [name, value] : figures_) absl::StrAppend(&text, ", ", name, " ", FigureText(value));
+  if (!doing_.empty()) absl::StrAppend(&text, ", ", doing_);
+  for (const Figure& figure : figures_) absl::StrAppend(&text, ", ", Text(figure));
   return text;
 }
 
@@ -170,26 +200,52 @@ std::string Progress::Bar(int width) const {
   return bar;
 }
 
-// What does not fit is left out: figures from the last one on, then the bar, then everything but the count.
+// Leaves out what does not fit: figures from the last one on, then the work of the moment, then the bar, then
+// everything but the count.
 std::string Progress::TerminalLine(int columns) const {
   // Text in the last column would make some terminals wrap to the next line.
   const int room = columns - 1;
-  std::string head = phase_;
-  std::string tail = absl::StrCat("  ", Counts(), "  ", Times());
-  int used = static_cast<int>(head.size() + tail.size());
+  const std::string head = phase_, counts = unit_.empty() ? "" : absl::StrCat("  ", Counts());
+  std::string tail = absl::StrCat(counts, "  ", Times());
   const int bar_room = total_ > 0 ? kNarrowestBar + 2 : 0;
-  for (const auto& [name, value] : figures_) {
-    const std::string figure = absl::StrCat("  ", name, " ", FigureText(value));
-    if (used + bar_room + static_cast<int>(figure.size()) > room) break;
-    tail += figure;
-    used += static_cast<int>(figure.size());
+  const auto used = [&] { return static_cast<int>(head.size() + tail.size()); };
+  std::vector<std::string> parts;
+  if (!doing_.empty()) parts.push_back(absl::StrCat(", ", doing_));
+  for (const Figure& figure : figures_) parts.push_back(absl::StrCat("  ", Text(figure)));
+  for (const std::string& part : parts) {
+    if (used() + bar_room + static_cast<int>(part.size()) > room) break;
+    tail += part;
   }
-  if (total_ > 0 && used + bar_room <= room) {
-    return absl::StrCat(head, "  ", Bar(std::min(kWidestBar, room - used - 2)), tail);
+  if (total_ > 0 && used() + bar_room <= room) {
+    return absl::StrCat(head, "  ", Bar(std::min(kWidestBar, room - used() - 2)), tail);
   }
   std::string line = absl::StrCat(head, tail);
-  if (static_cast<int>(line.size()) > room) line = absl::StrCat(head, "  ", Counts());
+  if (static_cast<int>(line.size()) > room) line = absl::StrCat(head, counts);
   return line.substr(0, static_cast<size_t>(std::max(room, 0)));
+}
+
+ProgressTicker::ProgressTicker(Progress& progress, Clock& clock)
+    : progress_(progress), clock_(clock), thread_([this] { Run(); }) {}
+
+ProgressTicker::~ProgressTicker() {
+  {
+    const MutexLock lock(mu_);
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void ProgressTicker::Run() {
+  for (;;) {
+    const absl::Time next = clock_.Now() + kTickEvery;
+    {
+      const MutexLock lock(mu_);
+      while (!ended_ && clock_.Now() < next) clock_.Wait(changed_, mu_, next);
+      if (ended_) return;
+    }
+    progress_.Tick();
+  }
 }
 
 }  // namespace tdock::trainer

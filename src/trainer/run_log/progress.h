@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/mutex.h"
 
 namespace tdock::trainer {
 
@@ -25,14 +27,20 @@ struct ProgressOutput {
   static ProgressOutput StandardError();
 };
 
-// The progress of a run through its phases, one at a time. Not thread-safe; never waits.
+// The progress of a run through its phases, one at a time. Thread-safe; waits for the output only, which its lock keeps
+// in order.
 //
 // On a terminal the last line is redrawn at most ten times a second; the cursor is never hidden. Elsewhere a line is
 // written once ten seconds and one percent of the steps have passed since the last one. At the end of each phase one
 // line remains.
 class Progress {
  public:
-  using Figures = std::vector<std::pair<std::string, double>>;
+  struct Figure {
+    std::string name;
+    double value = 0;
+    std::string note = {};  // behind the value: " (step 3)"
+  };
+  using Figures = std::vector<Figure>;
 
   // `clock` must outlive this.
   Progress(ProgressOutput output, Clock& clock) : output_(std::move(output)), clock_(clock) {}
@@ -42,37 +50,67 @@ class Progress {
   ~Progress();
 
   // Ends the previous phase, if there is one. `total` is 0 if the number of steps is not known; `done` of them were
-  // done before, by another process. `unit` is what one of them is called.
-  void Begin(std::string phase, int64_t total, int64_t done = 0, std::string unit = "step");
+  // done before, by another process. `unit` is what one of them is called; empty: the phase has no steps, and leaves no
+  // line.
+  void Begin(std::string phase, int64_t total, int64_t done = 0, std::string unit = "step") TDOCK_EXCLUDES(mu_);
 
-  // `step` steps of the phase are done. Figures are shown in the order in which they first appeared; one that is not
-  // named keeps its last value.
-  void Update(int64_t step, const Figures& figures);
+  // `step` steps of the phase are done. The figures replace those before.
+  void Update(int64_t step, const Figures& figures) TDOCK_EXCLUDES(mu_);
+
+  // The work of the moment, such as "validating", until the next Update(). Shown when the line is next written.
+  void Doing(std::string what) TDOCK_EXCLUDES(mu_);
+
+  // Shows the time while nothing else is reported: redraws the terminal's line. Elsewhere it writes a line after ten
+  // seconds of silence, then after twenty, and so on, until the first step of the phase is done.
+  void Tick() TDOCK_EXCLUDES(mu_);
 
   // Leaves the line "phase: n steps in m:ss, figures", followed by `remark` if there is one.
-  void End(absl::string_view remark = "");
+  void End(absl::string_view remark = "") TDOCK_EXCLUDES(mu_);
 
  private:
-  std::string Bar(int width) const;
-  std::string TerminalLine(int columns) const;
-  std::string PlainLine() const;
-  std::string Counts() const;
-  std::string Times() const;
-  void Finish(absl::string_view verdict, absl::string_view remark);
+  std::string Bar(int width) const TDOCK_REQUIRES(mu_);
+  std::string TerminalLine(int columns) const TDOCK_REQUIRES(mu_);
+  std::string PlainLine() const TDOCK_REQUIRES(mu_);
+  std::string Counts() const TDOCK_REQUIRES(mu_);
+  std::string Times() const TDOCK_REQUIRES(mu_);
+  void Draw(int columns, absl::Time now) TDOCK_REQUIRES(mu_);
+  void Finish(absl::string_view verdict, absl::string_view remark) TDOCK_REQUIRES(mu_);
 
   const ProgressOutput output_;
   Clock& clock_;
 
-  bool running_ = false;
-  bool drawn_ = false;  // whether the terminal's last line is the bar
-  std::string phase_, unit_;
-  int64_t total_ = 0;
-  int64_t done_before_ = 0;
-  int64_t step_ = 0;
-  Figures figures_;
-  absl::Time begun_;
-  absl::Time shown_at_ = absl::InfinitePast();
-  int64_t shown_step_ = 0;
+  Mutex mu_;
+  bool running_ TDOCK_GUARDED_BY(mu_) = false;
+  bool drawn_ TDOCK_GUARDED_BY(mu_) = false;  // whether the terminal's last line is the bar
+  std::string phase_ TDOCK_GUARDED_BY(mu_), unit_ TDOCK_GUARDED_BY(mu_), doing_ TDOCK_GUARDED_BY(mu_);
+  int64_t total_ TDOCK_GUARDED_BY(mu_) = 0;
+  int64_t done_before_ TDOCK_GUARDED_BY(mu_) = 0;
+  int64_t step_ TDOCK_GUARDED_BY(mu_) = 0;
+  Figures figures_ TDOCK_GUARDED_BY(mu_);
+  absl::Time begun_ TDOCK_GUARDED_BY(mu_);
+  absl::Time shown_at_ TDOCK_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Duration silence_ TDOCK_GUARDED_BY(mu_);  // after which Tick() writes
+  int64_t shown_step_ TDOCK_GUARDED_BY(mu_) = 0;
+};
+
+// A thread that calls Progress::Tick() every second, for work that reports nothing.
+class ProgressTicker {
+ public:
+  // Both must outlive this.
+  ProgressTicker(Progress& progress, Clock& clock);
+  ~ProgressTicker();
+  ProgressTicker(const ProgressTicker&) = delete;
+  ProgressTicker& operator=(const ProgressTicker&) = delete;
+
+ private:
+  void Run() TDOCK_EXCLUDES(mu_);
+
+  Progress& progress_;
+  Clock& clock_;
+  Mutex mu_;
+  CondVar changed_;
+  bool ended_ TDOCK_GUARDED_BY(mu_) = false;
+  std::thread thread_;
 };
 
 }  // namespace tdock::trainer

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/testing/fake_clock.h"
 
@@ -79,14 +80,85 @@ TEST_F(ProgressTest, RedrawsALineInPlaceOnATerminal) {
   progress.Update(1, {{"accuracy", 0.5}});
   EXPECT_EQ(Written(), "\rgrpo  ########---------------------------  1/4  0:10, 0:30 left  accuracy 0.500\x1b[K");
   clock_.Advance(absl::Milliseconds(99));
-  progress.Update(2, {{"reward", 12.25}});
+  progress.Update(2, {{"accuracy", 0.5}, {"reward", 12.25}});
   EXPECT_EQ(Written(), "") << "redrawn at most ten times a second";
   clock_.Advance(absl::Milliseconds(1));
-  progress.Update(2, {});
+  progress.Update(2, {{"accuracy", 0.5}, {"reward", 12.25}});
   EXPECT_EQ(Written(), "\rgrpo  ###########-----------  2/4  0:10, 0:10 left  accuracy 0.500  reward 12.2\x1b[K");
-  progress.Update(4, {});
+  progress.Update(4, {{"reward", 12.25}});
   progress.End();
-  EXPECT_TRUE(absl::EndsWith(Written(), "\r\x1b[Kgrpo: 4 steps in 0:10, accuracy 0.500, reward 12.2\n"));
+  EXPECT_TRUE(absl::EndsWith(Written(), "\r\x1b[Kgrpo: 4 steps in 0:10, reward 12.2\n")) << "of the last step only";
+}
+
+TEST_F(ProgressTest, AFigureHasItsNote) {
+  Progress progress(Output(), clock_);
+  progress.Begin("dpo", 6);
+  progress.Update(6, {{"accuracy", 1}, {"val accuracy", 0.5, " (step 0)"}});
+  progress.End();
+  EXPECT_EQ(Written(), "dpo: 6 steps in 0:00, accuracy 1.000, val accuracy 0.500 (step 0)\n");
+}
+
+TEST_F(ProgressTest, ALogIsTickedMoreAndMoreSeldomUntilThereIsAStep) {
+  Progress progress(Output(), clock_);
+  progress.Begin("grpo", 20);
+  progress.Update(0, {});
+  progress.Doing("rollout");
+  const auto tick = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(absl::Seconds(1));
+      progress.Tick();
+    }
+    return Written();
+  };
+  EXPECT_EQ(tick(35), "grpo 0/20 (0%), 0:10, rollout\ngrpo 0/20 (0%), 0:30, rollout\n");
+  progress.Update(1, {});
+  Written();
+  EXPECT_EQ(tick(100), "");
+}
+
+TEST_F(ProgressTest, ATickRedrawsATerminalWithTheWorkOfTheMoment) {
+  columns_ = 80;
+  Progress progress(Output(), clock_);
+  progress.Tick();
+  EXPECT_EQ(Written(), "") << "nothing has begun";
+  progress.Begin("grpo", 4);
+  Written();
+  progress.Doing("validating");
+  clock_.Advance(absl::Seconds(3));
+  progress.Tick();
+  EXPECT_EQ(Written(), "\rgrpo  ----------------------------------------  0/4  0:03, validating\x1b[K");
+  clock_.Advance(absl::Seconds(1));
+  progress.Update(1, {});
+  EXPECT_EQ(Written(), "\rgrpo  ##########------------------------------  1/4  0:04, 0:12 left\x1b[K");
+}
+
+TEST_F(ProgressTest, APhaseWithoutStepsLeavesNoLine) {
+  {
+    Progress progress(Output(), clock_);
+    progress.Begin("preparing", 0, 0, "");
+    progress.Doing("reading the data");
+    clock_.Advance(absl::Seconds(12));
+    progress.Tick();
+    EXPECT_EQ(Written(), "preparing, 0:12, reading the data\n");
+    columns_ = 60;
+    progress.Begin("preparing", 0, 0, "");
+    EXPECT_EQ(Written(), "\rpreparing  0:00\x1b[K");
+  }
+  EXPECT_EQ(Written(), "\r\x1b[K");
+}
+
+TEST_F(ProgressTest, ATickerTicksEverySecond) {
+  columns_ = 80;
+  Progress progress(Output(), clock_);
+  progress.Begin("preparing", 0, 0, "");
+  Written();
+  const ProgressTicker ticker(progress, clock_);
+  for (int second = 1; second <= 2; ++second) {
+    clock_.AwaitWaiters(1);
+    clock_.Advance(absl::Seconds(1));
+    clock_.AwaitWaiters(1);
+    EXPECT_EQ(Written(), absl::StrCat("\rpreparing  0:0", second, "\x1b[K"));
+  }
 }
 
 TEST_F(ProgressTest, FitsIntoAnyTerminal) {
