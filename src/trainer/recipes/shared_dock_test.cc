@@ -96,6 +96,8 @@ TEST(SharedDock, AStageOfAnotherProcessGivesTheSameMetricsBitForBit) {
     record.erase("reward/exact/mean");
     record.erase("reward/exact/std");
     record.erase("reward/exact/undecided");
+    record.erase("critic/score/at_max");  // nobody knows the bounds of others' rewards
+    record.erase("critic/score/at_min");
   }
   EXPECT_EQ(records, expected);
   EXPECT_TRUE(records.back().contains("critic/score/mean"));

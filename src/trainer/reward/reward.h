@@ -40,10 +40,14 @@ struct Scores {
   std::vector<std::string> messages = {};
 };
 
+// The place of a total in the range of totals that its answer could have got.
+enum class Bound { kUnknown, kBetween, kLeast, kGreatest };
+
 // The same of one answer.
 struct AnswerScore {
   float total = 0;
-  bool left_out = false;  // it has no score, and the run goes on without it (reward.on_error=drop)
+  bool left_out = false;          // it has no score, and the run goes on without it (reward.on_error=drop)
+  Bound bound = Bound::kUnknown;  // of the total; known where rules alone score
 
   struct Part {
     std::string name;                    // of the rule, or of another source of scores

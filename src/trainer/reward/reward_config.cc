@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "trainer/reward/rule_reward.h"
@@ -16,6 +17,18 @@ namespace tdock::reward {
 bool HasRule(const RewardConfig& c) {
   return c.exact.weight != 0 || c.number.weight != 0 || c.math.weight != 0 || c.regex.weight != 0 ||
          c.format.weight != 0 || c.length.weight != 0;
+}
+
+std::vector<std::string> RulesOfTruth(const RewardConfig& c) {
+  if (!HasRule(c)) return {"exact"};
+  const bool in_pattern = absl::StrContains(c.regex.pattern, kTruthPlace);
+  if (c.format.weight != 0 || c.length.weight != 0 || (c.regex.weight != 0 && !in_pattern)) return {};
+  std::vector<std::string> rules;
+  for (const auto& [rule, weight] : {std::pair("exact", c.exact.weight), std::pair("number", c.number.weight),
+                                     std::pair("math", c.math.weight), std::pair("regex", c.regex.weight)}) {
+    if (weight != 0) rules.emplace_back(rule);
+  }
+  return rules;
 }
 
 namespace {

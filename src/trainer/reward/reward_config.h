@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/config/spec.h"
@@ -63,6 +64,10 @@ struct RewardConfig {
 
 // Whether any rule has a weight.
 bool HasRule(const RewardConfig& config);
+
+// The rules of the configuration if all of them compare with a truth, without which each answer gets 0: "number",
+// "regex". Without any weight the default, "exact". Nothing if there are rules that need no truth.
+std::vector<std::string> RulesOfTruth(const RewardConfig& config);
 
 // Binds the keys reward.RULE.weight, reward.RULE.sources and the options of each rule, with the checks that make
 // MakeReward() succeed. `config` must outlive `spec`.

@@ -167,6 +167,37 @@ TEST(MakeReward, AddsRulesBySourceAndShowsTheirParts) {
   EXPECT_THAT(none->parts, IsEmpty());
 }
 
+TEST(MakeReward, TellsWhichTotalsCouldNotBeLessOrMore) {
+  const auto reward = Loaded(
+      "reward: {exact: {weight: 2, sources: 'a, b'}, format: {weight: -0.5, pattern: '.*x', sources: b}, "
+      "length: {weight: 0.1, soft_limit: 1, hard_limit: 3, sources: 'b, c'}}");
+  const Answer answers[] = {Given("4", "4", "a"), Given("5", "4", "a"), Given("4", "4", "b"),  Given("5", "4", "b"),
+                            Given("x", "x", "b"), Given("", "4", "c"),  Given("55", "4", "c"), Given("555x", "4", "b")};
+  std::vector<Bound> bounds(std::size(answers));
+  const auto take = [&](size_t i, absl::StatusOr<AnswerScore> score) { bounds[i] = score->bound; };
+  ASSERT_EQ(reward->ScoreEach(
+                answers, [] { return absl::OkStatus(); }, take),
+            absl::OkStatus());
+  EXPECT_THAT(bounds, ElementsAre(Bound::kGreatest, Bound::kLeast, Bound::kGreatest, Bound::kBetween, Bound::kBetween,
+                                  Bound::kGreatest, Bound::kBetween, Bound::kLeast));
+}
+
+TEST(RewardConfig, TellsWhetherAllRulesCompareWithATruth) {
+  const auto rules = [](absl::string_view yaml) {
+    RewardConfig config;
+    config::Spec spec;
+    BindReward(spec, config);
+    EXPECT_EQ(config::Load(spec, yaml, "grpo.yaml", {}), absl::OkStatus());
+    return RulesOfTruth(config);
+  };
+  EXPECT_THAT(rules(""), ElementsAre("exact"));
+  EXPECT_THAT(rules("reward: {math.weight: 1, number.weight: 0.5}"), ElementsAre("number", "math"));
+  EXPECT_THAT(rules("reward.regex: {weight: 1, pattern: 'is {truth}'}"), ElementsAre("regex"));
+  EXPECT_THAT(rules("reward: {exact.weight: 1, regex: {weight: 1, pattern: 'is'}}"), IsEmpty());
+  EXPECT_THAT(rules("reward: {exact.weight: 1, format: {weight: 1, pattern: '.'}}"), IsEmpty());
+  EXPECT_THAT(rules("reward: {exact.weight: 1, length: {weight: 1, soft_limit: 1, hard_limit: 2}}"), IsEmpty());
+}
+
 TEST(MakeReward, NamesASourceThatNoRuleIsFor) {
   const auto reward = Loaded("reward.math: {weight: 1, sources: hard}");
   const Answer answers[] = {Given("4", "4", "hard"), Given("4", "4", "easy")};

@@ -39,11 +39,14 @@ class RuleReward final : public Reward {
  private:
   absl::StatusOr<AnswerScore> ScoreOne(std::span<const Answer> answers, size_t i) const {
     AnswerScore score;
-    double total = 0;
+    double total = 0, least = 0, greatest = 0;
     const auto add = [&](const std::string& name, double weight, const Rule& rule) {
       const std::optional<float> given = rule.Score(answers[i]);
       score.parts.push_back({.name = name, .score = given.value_or(0.0F), .undecided = !given});
       total += weight * given.value_or(0.0F);
+      const auto [low, high] = rule.range();
+      least += weight * (weight < 0 ? high : low);
+      greatest += weight * (weight < 0 ? low : high);
     };
     for (const WeightedRule& rule : rules_) {
       if (rule.sources.Contains(answers[i].source)) add(rule.name, rule.weight, *rule.rule);
@@ -53,6 +56,7 @@ class RuleReward final : public Reward {
       add(otherwise_.name, 1, *otherwise_.rule);
     }
     score.total = static_cast<float>(total);
+    score.bound = total == greatest ? Bound::kGreatest : total == least ? Bound::kLeast : Bound::kBetween;
     return score;
   }
 

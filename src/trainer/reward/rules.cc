@@ -14,8 +14,6 @@
 namespace tdock::reward {
 namespace {
 
-constexpr absl::string_view kTruthPlace = "{truth}";
-
 float Score01(bool right) { return right ? 1.0F : 0.0F; }
 
 // A blank truth is missing; it is nobody's answer.
@@ -123,6 +121,8 @@ class LengthRule final : public Rule {
     return -static_cast<float>(characters - config_.soft_limit) /
            static_cast<float>(config_.hard_limit - config_.soft_limit);
   }
+
+  std::pair<float, float> range() const override { return {-1.0F, 0.0F}; }
 
  private:
   const LengthRuleConfig config_;

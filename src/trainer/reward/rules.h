@@ -5,12 +5,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "trainer/reward/reward.h"
 #include "trainer/reward/reward_config.h"
 
 namespace tdock::reward {
+
+// The place of the truth in a pattern.
+inline constexpr absl::string_view kTruthPlace = "{truth}";
 
 // Immutable, and so thread-safe.
 class Rule {
@@ -19,6 +24,9 @@ class Rule {
 
   // Nullopt if it cannot be decided: a truth that the rule does not understand, a pattern that takes too long.
   virtual std::optional<float> Score(const Answer& answer) const = 0;
+
+  // The least and the greatest score.
+  virtual std::pair<float, float> range() const { return {0.0F, 1.0F}; }
 };
 
 std::unique_ptr<const Rule> MakeExactRule(const ExactRuleConfig& config);

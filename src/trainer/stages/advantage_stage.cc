@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <span>
 #include <utility>
 
 #include "core/base/status.h"
@@ -22,6 +24,12 @@ ConsumerOptions AdvantageConsumer(const AdvantageOptions& options) {
   }
   if (options.estimator == AdvantageEstimator::kRemax) consumer.reads.emplace_back(kRewardBaselines);
   return consumer;
+}
+
+// True if samples get no advantage where the rewards of their group are equal.
+bool ComparesInGroups(AdvantageEstimator estimator) {
+  return estimator != AdvantageEstimator::kReinforcePlusPlus && estimator != AdvantageEstimator::kGae &&
+         estimator != AdvantageEstimator::kRemax;
 }
 
 class AdvantageStage final : public Stage {
@@ -48,10 +56,13 @@ class AdvantageStage final : public Stage {
 
   absl::StatusOr<StageOutput> Run(const Rows& rows, StageContext& context) override {
     TDOCK_ASSIGN_OR_RETURN(Samples samples, Read(rows));
+    if (std::isfinite(options_.score_clip)) ReportClipped(samples.scores, context.metrics);
     if (options_.overlong.has_value()) PenaliseLength(*options_.overlong, samples, context.metrics);
     const at::Tensor rewards = TokenRewards(samples);
     const algo::TokenAdvantages result = Advantages(samples, rewards);
-    ReportAll(samples, rewards, result, context.metrics);
+    const at::Tensor of_samples = rewards.defined() ? algo::SumBySequence(rewards, samples.tokens) : samples.scores;
+    ReportAll(samples, of_samples, result, context.metrics);
+    if (ComparesInGroups(options_.estimator)) ReportEqualGroups(of_samples, rows.groups(), context.metrics);
     if (options_.kl.has_value()) ReportAndAdaptKl(samples, context.metrics);
 
     StageOutput output;
@@ -164,15 +175,32 @@ class AdvantageStage final : public Stage {
     TORCH_CHECK(false, "the estimator ", static_cast<int>(options_.estimator), " is not one of samples");
   }
 
-  static void ReportAll(const Samples& samples, const at::Tensor& token_rewards, const algo::TokenAdvantages& result,
+  void ReportClipped(const at::Tensor& scores, StepMetrics& metrics) const {
+    const at::Tensor clipped = (scores.abs() >= options_.score_clip).to(at::kDouble);
+    metrics.Mean("critic/score/clip_ratio", clipped.mean().item<double>(), static_cast<double>(clipped.numel()));
+  }
+
+  // The rewards are those that are compared; the samples of a group are adjacent. One alone is compared with nothing.
+  static void ReportEqualGroups(const at::Tensor& rewards, std::span<const GroupId> groups, StepMetrics& metrics) {
+    const at::Tensor values = rewards.to(at::kDouble).contiguous();
+    const std::span<const double> reward(values.const_data_ptr<double>(), groups.size());
+    for (size_t begin = 0, end = 0; begin < groups.size(); begin = end) {
+      bool equal = true;
+      for (end = begin; end < groups.size() && groups[end] == groups[begin]; ++end) {
+        equal = equal && reward[end] == reward[begin];
+      }
+      metrics.Mean("critic/rewards/equal_share", equal && end - begin > 1 ? 1 : 0);
+    }
+  }
+
+  static void ReportAll(const Samples& samples, const at::Tensor& rewards, const algo::TokenAdvantages& result,
                         StepMetrics& metrics) {
     const auto report = [&](const char* name, const at::Tensor& values) {
       const at::Tensor floats = values.to(at::kFloat).contiguous();
       metrics.Distribution(name, {floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel())});
     };
     const at::Tensor counts = samples.tokens.mask != 0;
-    report("critic/rewards",
-           token_rewards.defined() ? algo::SumBySequence(token_rewards, samples.tokens) : samples.scores);
+    report("critic/rewards", rewards);
     report("critic/advantages", result.advantages.masked_select(counts));
     report("critic/returns", result.returns.masked_select(counts));
   }

@@ -48,7 +48,9 @@ struct AdvantageOptions {
 // Figures under verl's names: critic/rewards, of samples, the sums of what their tokens got; critic/advantages and
 // critic/returns, of tokens that count (where returns are not defined, they are the advantages); with `kl`
 // actor/reward_kl_penalty, the mean over samples of that of their tokens, and actor/reward_kl_penalty_coeff. With
-// `overlong` overlong/penalty, the mean over samples, and overlong/ratio, the share that has any.
+// `overlong` overlong/penalty, the mean over samples, and overlong/ratio, the share that has any. With a finite
+// `score_clip` critic/score/clip_ratio, the share of samples whose reward is at it. Estimators that compare the samples
+// of a group add critic/rewards/equal_share, the share of groups whose rewards are equal, which have no gradient.
 std::unique_ptr<Stage> MakeAdvantageStage(const AdvantageOptions& options);
 
 }  // namespace tdock::trainer

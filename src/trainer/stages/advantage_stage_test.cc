@@ -129,6 +129,25 @@ TEST_F(AdvantageStageTest, APenaltyForLengthIsAddedToTheRewardWhoeverGaveIt) {
   EXPECT_NEAR(metrics_[0].at("overlong/ratio"), 0.75, 1e-6);
 }
 
+TEST_F(AdvantageStageTest, GroupsWithEqualRewardsAreCountedWhereTheyGiveNoAdvantage) {
+  const Answers answers{.rewards = {1, 1, 0.5F, 0.25F}};
+  const at::Tensor advantages = Run({}, 1, answers).front();
+  EXPECT_EQ(advantages.slice(0, 0, 5).abs().max().item<float>(), 0);
+  EXPECT_EQ(metrics_.back().at("critic/rewards/equal_share"), 0.5);
+  // Answers of 2 and 3 tokens; the second is too long.
+  Run({.overlong = algo::OverlongOptions{.max_length = 3, .buffer = 1, .factor = 1}}, 1, answers);
+  EXPECT_EQ(metrics_.back().at("critic/rewards/equal_share"), 0) << "the penalty makes a difference";
+  Run({.estimator = AdvantageEstimator::kReinforcePlusPlus}, 1, answers);
+  EXPECT_FALSE(metrics_.back().contains("critic/rewards/equal_share")) << "it compares with the whole batch";
+}
+
+TEST_F(AdvantageStageTest, RewardsAtTheLimitOfTheirClampAreCounted) {
+  Run({});
+  EXPECT_FALSE(metrics_.back().contains("critic/score/clip_ratio"));
+  Run({.score_clip = 0.5});
+  EXPECT_EQ(metrics_.back().at("critic/score/clip_ratio"), 0.5);
+}
+
 TEST_F(AdvantageStageTest, AnAdaptiveCoefficientMovesFromStepToStep) {
   AdvantageOptions options{.kl = algo::KlRewardOptions{.coef = 0.2}};
   Run(options, 3);

@@ -58,6 +58,9 @@ struct PlayedEpisode {
   int64_t replies = 0, forks = 0, bad_calls = 0, failed_tries = 0;
   int64_t generated = 0;        // tokens
   int64_t weights_version = 0;  // the smallest of its tokens
+
+  // True if the replies have no token but their ends.
+  bool is_empty() const { return generated <= replies; }
 };
 
 // Used by one thread at a time. What it is given must outlive it.

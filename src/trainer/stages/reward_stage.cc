@@ -76,6 +76,12 @@ void LogParts(const reward::AnswerScore& answer, StepMetrics& metrics) {
   }
 }
 
+void LogBound(const reward::AnswerScore& answer, StepMetrics& metrics) {
+  if (answer.left_out || answer.bound == reward::Bound::kUnknown) return;
+  metrics.Mean("critic/score/at_max", answer.bound == reward::Bound::kGreatest ? 1 : 0);
+  metrics.Mean("critic/score/at_min", answer.bound == reward::Bound::kLeast ? 1 : 0);
+}
+
 class RewardStage final : public Stage {
  public:
   RewardStage(reward::Reward& reward, std::vector<std::string> more) : reward_(reward), more_(std::move(more)) {
@@ -192,6 +198,7 @@ class RewardStage final : public Stage {
       totals.push_back(score.left_out ? 0 : score.total);
       if (!score.left_out) given.push_back(score.total);
       LogParts(score, metrics);
+      LogBound(score, metrics);
     }
     if (!given.empty()) metrics.Distribution("critic/score", given);
     Batch columns;

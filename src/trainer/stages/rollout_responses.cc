@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
@@ -148,6 +149,7 @@ absl::StatusOr<Batch> RolloutResponses::ColumnsOf(const std::vector<size_t>& som
     const bool clipped = std::cmp_equal(completion.tokens.size(), max_new_tokens[row]);
     metrics.Mean("response_length/clip_ratio", clipped ? 1.0 : 0.0);
     metrics.Mean("response_length/finished", completion.finished ? 1.0 : 0.0);
+    metrics.Mean("response_length/empty", absl::StripAsciiWhitespace(texts.back()).empty() ? 1.0 : 0.0);
   }
   metrics.Distribution("response_length", lengths);
   Batch columns;

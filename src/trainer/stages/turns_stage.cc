@@ -280,6 +280,7 @@ class TurnsStage final : public Stage {
       if (!groups.failed[groups.group_of_row[row]]) scores.push_back(static_cast<float>(episode.reward));
       metrics.Mean("response_length/clip_ratio", episode.truncated ? 1.0 : 0.0);
       metrics.Mean("response_length/finished", episode.finished ? 1.0 : 0.0);
+      metrics.Mean("response_length/empty", episode.is_empty() ? 1.0 : 0.0);
       flops += model::ForwardFlops(config, std::ssize(episode.prompt) + std::ssize(episode.response));
       generated += episode.generated;
     }
