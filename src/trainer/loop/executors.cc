@@ -103,6 +103,7 @@ absl::Status RunInTurn(const StageRun& run, size_t first, StageContext& context,
     context.published = 0;
     run.meter.Begin();
     run.timeline.Work(name, open);
+    run.context.progress.Doing(name);
     context.progress = [&timeline = run.timeline, name] { timeline.Progress(name); };
     const absl::Status status = RunInPieces(run, stage, open, context);
     run.timeline.End(name);

@@ -27,6 +27,7 @@
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/gather.h"
 #include "trainer/loop/sections.h"
+#include "trainer/loop/step_report.h"
 #include "trainer/reward/reward.h"
 #include "trainer/stages/answer_engine.h"
 #include "trainer/stages/model_scores.h"
@@ -170,8 +171,7 @@ struct Plan {
   // What of them is carried out until there are enough groups to train on; nothing: each once, on all that is fed.
   std::optional<Gathering> gathering = {};
   std::vector<std::unique_ptr<Evaluation>> evaluations;
-  // What is shown while it trains: a label, and the metric it stands for.
-  std::vector<std::pair<std::string, std::string>> shown;
+  std::vector<ShownFigure> shown;  // on the line of progress
 };
 
 // What a step holds in memory at the same time, for estimates.

@@ -234,6 +234,7 @@ absl::Status Streaming::TrainOn(const Taken& taken, StageContext& context) {
     };
     run_.meter.Begin();
     run_.timeline.Work(name, rows);
+    run_.context.progress.Doing(name);
     const absl::Status status = run_.watch.Run(name, which, [&] { return RunOne(i, taken, context, rows); });
     run_.timeline.End(name);
     TDOCK_RETURN_IF_ERROR(status);

@@ -28,6 +28,7 @@
 #include "trainer/loop/run_validation.h"
 #include "trainer/loop/saved_run.h"
 #include "trainer/loop/speed.h"
+#include "trainer/loop/step_report.h"
 #include "trainer/loop/stop_notice.h"
 #include "trainer/run_log/trace.h"
 #include "trainer/stages/guard.h"
@@ -64,6 +65,7 @@ class PreparedRun final : public TrainingRun {
         total_steps_(TotalSteps(config_, inputs_.data.train->size())),
         started_(context_.clock.Now()),
         validation_(config_.trainer, meter_, timeline_),
+        report_(context_.log),
         stages_({.recipe = recipe_,
                  .context = context_,
                  .inputs = inputs_,
@@ -138,6 +140,7 @@ class PreparedRun final : public TrainingRun {
     TDOCK_RETURN_IF_ERROR(reported);
     result_.first = validation_.first();
     result_.last = validation_.last();
+    report_.End();
     return result_;
   }
 
@@ -174,6 +177,7 @@ class PreparedRun final : public TrainingRun {
       context_.log("the data has changed: the run goes on with its beginning");
     }
     TDOCK_RETURN_IF_ERROR(state.Get("validation", validation_));
+    TDOCK_RETURN_IF_ERROR(state.Get("report", report_));
     TDOCK_ASSIGN_OR_RETURN(result_.steps, state.Integer("loop/steps"));
     differs_ = saved.differs();
     // What differs may have more steps to do.
@@ -201,6 +205,7 @@ class PreparedRun final : public TrainingRun {
     state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
     stages_.Save(state);
     state.Set("validation", validation_);
+    state.Set("report", report_);
     if (open_ != nullptr) {
       state.SetNumber("step/seconds", open_->seconds);
       state.Set("step/metrics", open_->metrics);
@@ -247,7 +252,7 @@ class PreparedRun final : public TrainingRun {
     if (open_ == nullptr) TDOCK_RETURN_IF_ERROR(OpenNext(step));
     absl::Status read;
     if (step > 0) {
-      moment_.Enter(step, "carrying out its stages");
+      Enter(step, "carrying out its stages");
       const absl::Time begun = context_.clock.Now();
       const absl::Status run = stages_.RunStep(step, open_->metrics);
       open_->seconds += absl::ToDoubleSeconds(context_.clock.Now() - begun);
@@ -270,7 +275,7 @@ class PreparedRun final : public TrainingRun {
 
   // Reads the batch of the step after this one, and notes whether there is one.
   absl::Status NextBatch(int64_t step) {
-    moment_.Enter(step, "reading the training data of the next");
+    Enter(step, "reading the training data of the next");
     const int64_t most = config_.trainer.total_training_steps;
     more_ = false;
     if (most > 0 && step >= most) return absl::OkStatus();
@@ -284,9 +289,8 @@ class PreparedRun final : public TrainingRun {
     if (partition_->shared() && step > 0) before_step_ = CollectState();
     auto opened = std::make_unique<OpenStep>();
     opened->metrics.Mean("training/global_step", static_cast<double>(step));
-    if (saving_ > absl::ZeroDuration())
-      opened->metrics.Mean("timing_s/save_checkpoint", absl::ToDoubleSeconds(saving_));
-    saving_ = absl::ZeroDuration();
+    const double saving = absl::ToDoubleSeconds(std::exchange(saving_, absl::ZeroDuration()));
+    if (saving > 0) opened->metrics.Mean("timing_s/save_checkpoint", saving);
     TDOCK_RETURN_IF_ERROR(stages_.OpenStep(step, opened->metrics));
     open_ = std::move(opened);
     return absl::OkStatus();
@@ -304,16 +308,12 @@ class PreparedRun final : public TrainingRun {
     Metrics metrics = gathered.Values();
     AddSpeed(peak_flops_, metrics);
     moment_.NoteStep(metrics);
-    Progress::Figures figures;
-    for (const auto& [label, metric] : stages_.plan().shown) {
-      if (const auto found = metrics.find(metric); found != metrics.end()) figures.emplace_back(label, found->second);
-    }
-    context_.progress.Update(step, figures);
+    context_.progress.Update(step, report_.Take(stages_.plan().shown, step, metrics));
     return run_->LogMetrics(config_.recipe, step, metrics);
   }
 
   absl::Status Validate(int64_t step, StepMetrics& gathered) {
-    moment_.Enter(step, "validating");
+    Enter(step, "validating");
     TDOCK_RETURN_IF_ERROR(PrepareWeights());
     TDOCK_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
                            validation_.Run(step, stages_.plan().evaluations, gathered));
@@ -385,6 +385,11 @@ class PreparedRun final : public TrainingRun {
     return WriteFileAtomically(context_.env, JoinPath(folder, absl::StrCat("step_", step, ".json")), ToTrace(trace));
   }
 
+  void Enter(int64_t step, const std::string& phase) {
+    moment_.Enter(step, phase);
+    context_.progress.Doing(phase);
+  }
+
   // For what reads them in this process.
   absl::Status PrepareWeights() {
     return context_.remote == nullptr ? absl::OkStatus() : context_.remote->PrepareWeights();
@@ -450,7 +455,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(partition_->Commit(result_.steps));
     }
     if (!due) return absl::OkStatus();
-    moment_.Enter(result_.steps, "saving a checkpoint");
+    Enter(result_.steps, "saving a checkpoint");
     const CheckpointPlace place{result_.steps, 0};
     absl::StatusOr<CheckpointContents> contents = Guarded([&] { return ContentsNow(place, /*copies=*/true); });
     if (contents.ok()) {
@@ -463,7 +468,7 @@ class PreparedRun final : public TrainingRun {
   }
 
   absl::Status SaveAtEnd() {
-    moment_.Enter(result_.steps, "saving the model");
+    Enter(result_.steps, "saving the model");
     checkpoints_->Finish();  // other ranks have the state of one moment only
     if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
       const CheckpointPlace place{result_.steps, 0};
@@ -514,10 +519,9 @@ class PreparedRun final : public TrainingRun {
         checkpoints_->WriteNow(place, open_ != nullptr ? Metrics() : validated_, std::move(contents));
     if (!saved.ok()) return Annotate(saved, absl::StrCat(why, "; ", WouldBeLost()));
     return absl::CancelledError(absl::StrCat(why, " after ", ToText(place), ", and saved in ",
-                                             checkpoints_->PathOf(place), ". To go on: ", HowToGoOn()));
+                                             checkpoints_->PathOf(place), ". To go on: tdock train ",
+                                             JoinPath(run_->path(), "config.yaml")));
   }
-
-  std::string HowToGoOn() const { return absl::StrCat("tdock train ", JoinPath(run_->path(), "config.yaml")); }
 
   // If the run was killed now. Thread-safe.
   std::string WouldBeLost() const {
@@ -560,6 +564,7 @@ class PreparedRun final : public TrainingRun {
   absl::Duration saving_;             // that the steps have waited for since the last one
   std::optional<RunCheckpoints> checkpoints_;
   RunValidation validation_;
+  StepReport report_;
   RunStages stages_;  // last: its threads use what is above
 };
 

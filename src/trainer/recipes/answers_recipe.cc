@@ -131,16 +131,20 @@ std::optional<data::DataConfig> AnswersRecipe::ptx_data() const {
 absl::StatusOr<Plan> AnswersRecipe::MakePlan(const RunParts& parts) {
   const bool keeps_messages = config_.data.keep_messages, plays = config_.environment.used();
   TDOCK_ASSIGN_OR_RETURN(Stages stages, MakeStages(parts));
-  Plan plan{.columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
-                                     kFinished, kRolloutLogProbs, kRewards, kOldLogProbs, kAdvantages}),
-            .feed =
-                [this, keeps_messages, plays](std::span<const data::EncodedSample> samples) {
-                  return FeedPrompts(samples, config_.data.columns.keep, keeps_messages,
-                                     plays ? kInitialPrompt : kPrompt);
-                },
-            .stages = std::move(stages),
-            .evaluations = {},
-            .shown = {{"accuracy", "val/accuracy"}, {"reward", "critic/score/mean"}, {"kl", "actor/kl_loss"}}};
+  Plan plan{
+      .columns = ColumnsNamed({kPrompt, kPromptText, kTruth, kSource, kResponses, kResponseMask, kResponseText,
+                               kFinished, kRolloutLogProbs, kRewards, kOldLogProbs, kAdvantages}),
+      .feed =
+          [this, keeps_messages, plays](std::span<const data::EncodedSample> samples) {
+            return FeedPrompts(samples, config_.data.columns.keep, keeps_messages, plays ? kInitialPrompt : kPrompt);
+          },
+      .stages = std::move(stages),
+      .evaluations = {},
+      .shown = {
+          {"reward", "critic/score/mean"},
+          {"no difference", config_.filter_groups.enable ? "sampling/equal_share" : "critic/rewards/equal_share", true},
+          {"kl", "actor/kl_loss"},
+          {"val accuracy", "val/accuracy"}}};
   const auto add = [&plan](const std::vector<ColumnSpec>& more) {
     plan.columns.insert(plan.columns.end(), more.begin(), more.end());
   };

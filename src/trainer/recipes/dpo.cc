@@ -84,7 +84,10 @@ class DpoRecipe final : public Recipe {
               .feeds_groups = true,
               .stages = {},
               .evaluations = {},
-              .shown = {{"loss", "train/loss"}, {"accuracy", "val/accuracy"}, {"margin", "val/margin/mean"}}};
+              .shown = {{"loss", "train/loss"},
+                        {"accuracy", "train/accuracy"},
+                        {"margin", "train/margin"},
+                        {"val accuracy", "val/accuracy"}}};
     plan.stages.push_back(MakeLogProbStage("ref", kRefLogProb, *reference_, scoring));
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";

@@ -312,6 +312,47 @@ TEST(Grpo, TrainsAModelWithATokenizerOfItsOwnAndKeepsItsFiles) {
   EXPECT_EQ(saved->tokenizer->eos_id(), 261);
 }
 
+// The same for each answer.
+class ConstantReward final : public reward::Reward {
+ public:
+  absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer> answers) override {
+    return reward::Scores{.totals = std::vector<float>(answers.size(), 0.0f), .parts = {}};
+  }
+};
+
+TEST(Grpo, ARunThatLearnsNothingSaysSoWhileItWorksAndAtItsEnd) {
+  SmallRun run("grpo", {"actor.kl_loss_coef=0"});
+  ConstantReward reward;
+  ASSERT_EQ(run.Train({.reward = &reward}).status(), absl::OkStatus());
+  for (const json& record : run.Metrics()) {
+    if (record["step"] == 0) continue;
+    EXPECT_EQ(record["critic/rewards/equal_share"], 1);
+    EXPECT_EQ(record["actor/grad_norm"], 0);
+  }
+  EXPECT_THAT(run.log(), testing::Contains(Mentions({"warning: step 1 ", "rollout.n"})));
+  EXPECT_THAT(run.log(), testing::Contains(Mentions({"warning: step 2 ", "2 of 2"})));
+  EXPECT_THAT(run.log(), testing::Not(testing::Contains(Mentions({"warning: step 3 "}))));
+  EXPECT_THAT(run.log().back(), Mentions({"warning: ", " 3 steps", "0"}));
+}
+
+TEST(Grpo, EmptyAnswersAndRewardsAtTheirBoundsAreCounted) {
+  SmallRun run("grpo", {"reward.exact.weight=1", "reward.length.weight=0.5", "reward.length.soft_limit=0",
+                        "reward.length.hard_limit=4"});
+  ASSERT_EQ(run.Train().status(), absl::OkStatus());
+  for (const json& record : run.Metrics()) {
+    if (record["step"] == 0) continue;
+    // No answer is right and has no length; one of four characters is wrong, and has the greatest penalty.
+    EXPECT_EQ(record["critic/score/at_max"], 0);
+    EXPECT_GT(record["critic/score/at_min"].get<double>(), 0);
+    EXPECT_LT(record["critic/score/at_min"].get<double>(), 1);
+    EXPECT_GE(record["response_length/empty"].get<double>(), 0);
+    EXPECT_LE(record["response_length/empty"].get<double>(), record["response_length/finished"].get<double>());
+    EXPECT_GE(record["critic/rewards/equal_share"].get<double>(), 0);
+    EXPECT_LT(record["critic/rewards/equal_share"].get<double>(), 1);
+  }
+  EXPECT_THAT(run.log(), testing::Not(testing::Contains(testing::HasSubstr("gradient"))));
+}
+
 class BrokenReward final : public reward::Reward {
  public:
   enum class Fault { kNan, kThrows, kError };

@@ -76,7 +76,10 @@ class RewardModelRecipe final : public Recipe {
               .feeds_groups = true,
               .stages = {},
               .evaluations = {},
-              .shown = {{"loss", "train/loss"}, {"accuracy", "val/accuracy"}, {"margin", "val/margin/mean"}}};
+              .shown = {{"loss", "train/loss"},
+                        {"accuracy", "train/accuracy"},
+                        {"margin", "train/margin"},
+                        {"val accuracy", "val/accuracy"}}};
     if (config_.use_margin) plan.columns.push_back(ColumnsNamed({kMargin}).front());
     if (columns.pad_with) plan.columns.push_back(ColumnsNamed({kComparedFrom}).front());
     UpdateOptions update = parts.update(config_.optim, forward);

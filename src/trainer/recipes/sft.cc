@@ -56,7 +56,7 @@ class SftRecipe final : public Recipe {
               .feed = FeedAnswers,
               .stages = {},
               .evaluations = {},
-              .shown = {{"loss", "train/loss"}, {"val loss", "val/loss"}, {"accuracy", "val/accuracy"}}};
+              .shown = {{"loss", "train/loss"}, {"val loss", "val/loss"}, {"val accuracy", "val/accuracy"}}};
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
