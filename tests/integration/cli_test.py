@@ -185,6 +185,12 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(self.training.stderr, r"8,744 samples [a-z ]*, 256 ")
         self.assertRegex(self.training.stderr, r"[\d.]+ [KMG]iB\b.*memory")
 
+    def test_a_reward_that_nothing_can_get_is_refused(self):
+        prompts = pathlib.Path(self.parent.name) / "prompts.jsonl"
+        prompts.write_text("".join(f'{{"prompt": "{n}+1="}}\n' for n in range(200)))
+        message = self.train_refused(f"data.train_files={prompts}")
+        mentions(message, prompts, "200 samples", "(exact", "data.columns.truth", "reward.function")
+
     def test_an_empty_option_is_a_value_not_an_absent_one(self):
         for option, key in (("--seed", "seed"), ("--device", "device"), ("--threads", "threads")):
             self.assertIn(f'command line: {key}: "" given', self.train_refused(option, ""))

@@ -28,8 +28,10 @@ RECIPES = {
     "sft": ("rlhf/sft", "sft", []),
     "rm": ("rlhf/rm", "pairs", []),
     "dpo": ("rlhf/dpo", "pairs", []),
+    # Its prompts have no answers to compare with.
     "grpo": ("arithmetic/grpo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "actor.use_kl_loss=true",
-                                            "actor.kl_loss_coef=0.1",
+                                            "actor.kl_loss_coef=0.1", "reward.format.weight=1",
+                                            "reward.format.pattern=[0-9]",
                                             "algorithm.rollout_correction.bypass_mode=false"]),
     "dapo": ("arithmetic/dapo", "prompts", ["rollout.n=4", "actor.ppo_mini_batch_size=4", "data.gen_batch_size=16",
                                             "reward.function=[examples/rlhf/rule.py:hidden_rule]"]),

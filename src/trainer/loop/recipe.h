@@ -71,8 +71,9 @@ struct ModelRole {
   std::string name;             // "critic": the section of its keys, and of its folder in the run if it is trained
   const ModelSection* section;  // of the recipe: its path, and of a trained one how it is used
   bool trained = false;         // otherwise it has a value head already, and computes as the policy does
-  const OptimSection* optim = nullptr;  // of a trained one
-  int64_t micro_batch_size = 0;         // samples in a pass of it
+  const OptimSection* optim = nullptr;          // of a trained one
+  int64_t micro_batch_size = 0;                 // samples in a pass of it
+  AnswerScore score = AnswerScore::kLastToken;  // of a reward model
 };
 
 // Such a model as it was loaded.

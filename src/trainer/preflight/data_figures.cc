@@ -5,7 +5,9 @@
 #include <variant>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "data/visit.h"
@@ -33,13 +35,23 @@ bool HasAnswer(const data::EncodedSample& sample, const std::vector<int32_t>& en
   return false;
 }
 
+// The rules that give the rewards if all of them compare with a truth.
+std::vector<std::string> RulesOfTruth(const Recipe& recipe, const RunConfig& config) {
+  const bool scores_itself =
+      recipe.shape().rollout != nullptr && ScoresHere({.rollout = recipe.shape().rollout}, config);
+  const bool has_model = absl::c_any_of(recipe.models(), [](const ModelRole& role) { return !role.trained; });
+  if (!scores_itself || has_model || config.external_reward.used() || config.environment.used()) return {};
+  return reward::RulesOfTruth(config.reward);
+}
+
 // Gathers the figures from one sample after another.
 class Reader {
  public:
   Reader(const Recipe& recipe, const RunConfig& config, const RunInputs& inputs, int64_t kept)
       : config_(config),
         end_tokens_(inputs.end_tokens),
-        most_kept_(std::clamp<int64_t>(std::max(config.data.train_batch_size, kept), 3, 4096)) {
+        most_kept_(std::clamp<int64_t>(std::max(config.data.train_batch_size, kept), 3, 4096)),
+        rules_of_truth_(RulesOfTruth(recipe, config)) {
     if (inputs.data.reply_end) end_tokens_.push_back(*inputs.data.reply_end);
     const bool prompts = recipe.phase() == data::Phase::kPrompt;
     figures_.trains_on_data = !prompts;
@@ -62,7 +74,10 @@ class Reader {
   const DataFigures& figures() const { return figures_; }
 
   // Whether a run has something to learn from what was read.
-  bool has_found() const { return figures_.usable > 0 && (!figures_.trains_on_data || figures_.trained_tokens > 0); }
+  bool has_found() const {
+    const bool has_truth = rules_of_truth_.empty() || no_truth_ < figures_.usable;
+    return figures_.usable > 0 && has_truth && (!figures_.trains_on_data || figures_.trained_tokens > 0);
+  }
 
   absl::StatusOr<DataFigures> Finish(data::Phase phase, const data::LoaderCounts& counts) {
     if (!first_bad_.ok() && (!config_.data.skip_bad_records || absl::IsOutOfRange(first_bad_))) return first_bad_;
@@ -71,6 +86,7 @@ class Reader {
       return absl::FailedPreconditionError(absl::StrCat("the loss counts none of the tokens of ", figures_.usable,
                                                         " samples; see data.train_on and data.max_length"));
     }
+    if (!rules_of_truth_.empty() && no_truth_ == figures_.usable) return NoTruth();
     std::sort(lengths_.begin(), lengths_.end());
     figures_.median_length = lengths_[lengths_.size() / 2];
     figures_.long_length = lengths_[lengths_.size() * 95 / 100];
@@ -82,6 +98,19 @@ class Reader {
   }
 
  private:
+  absl::Status NoTruth() const {
+    const std::vector<std::string>& files = config_.data.train_files;
+    const std::string where = !files.empty()              ? absl::StrJoin(files, ", ")
+                              : config_.data.path.empty() ? config_.data.name
+                                                          : config_.data.path;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "none of the ", figures_.usable, " samples of ", where,
+        " has a truth, and the reward compares answers with one (", absl::StrJoin(rules_of_truth_, ", "),
+        reward::HasRule(config_.reward) ? "" : ", since no rule has a weight",
+        "), so that each would get 0: name the column of the truth in data.columns.truth, or choose what needs none: ",
+        "reward.format, reward.regex without {truth}, reward.function, or reward_model.model.path"));
+  }
+
   void AddUsable(const data::EncodedSample& sample) {
     const auto length = static_cast<int64_t>(sample.ids.size());
     ++figures_.usable;
@@ -96,6 +125,7 @@ class Reader {
     const bool is_text = figures_.trains_on_data && has_answer && sample.truth.empty();
     no_prompt_ += sample.prompt_text.empty() && !is_text ? 1 : 0;
     truncated_ += sample.truncated ? 1 : 0;
+    no_truth_ += absl::StripAsciiWhitespace(sample.truth).empty() ? 1 : 0;
     lengths_.push_back(length);
     // A reservoir, whose first place is for the longest.
     if (figures_.some.empty()) {
@@ -128,6 +158,7 @@ class Reader {
     add(skipped(data::Skip::kEmpty), "left out: the prompt is empty", "data.columns.prompt");
     add(no_prompt_, "used although the prompt is empty", "data.columns.prompt, data.columns.conversation");
     add(no_answer_, "used although the answer is empty", "data.columns.chosen, data.columns.conversation");
+    if (!rules_of_truth_.empty()) add(no_truth_, "used although the rules find no truth", "data.columns.truth");
     add(skipped(data::Skip::kUncounted), "left out: the loss counts none of their tokens", "data.train_on");
     add(skipped(data::Skip::kIncomplete), "left out: they lack a value",
         prompts ? "data.columns.prompt, data.columns.conversation"
@@ -138,9 +169,10 @@ class Reader {
   const RunConfig& config_;
   std::vector<int32_t> end_tokens_;
   const int64_t most_kept_;
+  const std::vector<std::string> rules_of_truth_;
   DataFigures figures_;
   absl::Status first_bad_;
-  int64_t bad_ = 0, truncated_ = 0, no_prompt_ = 0, no_answer_ = 0;
+  int64_t bad_ = 0, truncated_ = 0, no_prompt_ = 0, no_answer_ = 0, no_truth_ = 0;
   int64_t skipped_[4] = {};
   std::vector<int64_t> lengths_;
   Rng rng_{3};
@@ -154,7 +186,7 @@ absl::StatusOr<DataFigures> ReadFigures(const Recipe& recipe, const RunConfig& c
   const data::Subset<data::EncodedSample> spread(train, data::SpreadIndexes(train.size()));
   const absl::Time until = clock.Now() + limits.time;
   if (limits.progress != nullptr) {
-    limits.progress->Begin("reading the training data", std::min(train.size(), limits.samples));
+    limits.progress->Begin("reading the training data", std::min(train.size(), limits.samples), 0, "sample");
   }
   Reader reader(recipe, config, inputs, limits.kept);
   bool stopped = false;
@@ -166,7 +198,7 @@ absl::StatusOr<DataFigures> ReadFigures(const Recipe& recipe, const RunConfig& c
         stopped = limits.stop != nullptr && *limits.stop;
         const int64_t read = reader.figures().read;
         if (limits.progress != nullptr && read == limits.samples && !reader.has_found()) {
-          limits.progress->Begin("looking for a sample that can be used", train.size());
+          limits.progress->Begin("looking for a sample that can be used", train.size(), 0, "sample");
         }
         // A few are read in any case, and all of them before a run is refused.
         const bool is_allowed = read < limits.samples && (read < 64 || clock.Now() < until);

@@ -51,8 +51,8 @@ struct DataFigures {
 };
 
 // Reads the training data within the limits, and beyond them until a sample can be used. Cancelled if it is stopped.
-// FailedPrecondition if no sample of all can be used: why, and which keys change that; other errors as the loop would
-// give them for the first bad record.
+// FailedPrecondition if no sample of all can be used: why, and which keys change that; or if none has a truth, and the
+// rewards come from rules that all compare with one. Other errors as the loop would give them for the first bad record.
 absl::StatusOr<DataFigures> ReadFigures(const Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
                                         Clock& clock, const ReadingLimits& limits);
 

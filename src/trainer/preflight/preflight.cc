@@ -28,18 +28,25 @@ void WarnOfLosses(const DataFigures& data, std::vector<std::string>& warnings) {
   }
 }
 
-void WarnOfAnswers(const ProbeFigures& probe, const RolloutSection& rollout, int64_t asked,
+void WarnOfAnswers(const ProbeFigures& probe, const Recipe& recipe, const PreflightOptions& options,
                    std::vector<std::string>& warnings) {
-  if (probe.prompts < asked) {
-    warnings.push_back(absl::StrCat("--probe asks for ", asked, " prompts; of those that were read, only ",
-                                    probe.prompts, " can be used"));
+  if (probe.prompts < options.probed_prompts) {
+    warnings.push_back(absl::StrCat(options.probe_option, " asks for ", options.probed_prompts,
+                                    " prompts; of those that were read, only ", probe.prompts, " can be used"));
   }
-  if (2 * probe.clipped > probe.answers && !rollout.ignore_eos) {
+  if (2 * probe.clipped > probe.answers && !recipe.shape().rollout->ignore_eos) {
     warnings.push_back(
         "most answers end at the length limit; raise data.max_response_length, or start from a model that "
         "ends its answers");
   }
-  if (probe.scored && probe.equal_groups == probe.prompts) {
+  if (2 * probe.empty > probe.answers) {
+    warnings.push_back(
+        "most answers are empty; a chat model needs prompts in its template (data.style=chat), and other models a text "
+        "to go on with");
+  }
+  // A critic judges each answer alone, so equal rewards teach it, too.
+  const bool has_critic = absl::c_any_of(recipe.models(), [](const ModelRole& role) { return role.trained; });
+  if (probe.scored && probe.equal_groups == probe.prompts && !has_critic) {
     warnings.push_back(
         "all answers to a prompt have the same reward, for every prompt: nothing would be learned; raise "
         "rollout.n, change the rewards, or start from a better model");
@@ -164,9 +171,11 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     TDOCK_ASSIGN_OR_RETURN(report.servers,
                            TryServers(recipe, config, inputs, clock, options.reading.stop, report.warnings));
     if (options.probed_prompts > 0) {
-      TDOCK_ASSIGN_OR_RETURN(report.probe, Probe(recipe, config, inputs, report.data.some, options.probed_prompts,
-                                                 clock, options.reading.progress));
-      WarnOfAnswers(*report.probe, *recipe.shape().rollout, options.probed_prompts, report.warnings);
+      absl::StatusOr<ProbeFigures> probe =
+          Probe(recipe, config, inputs, report.data.some, options.probed_prompts, clock, options.reading);
+      if (!probe.ok()) return Annotate(probe.status(), absl::StrCat("trying prompts (", options.probe_option, ")"));
+      report.probe = *std::move(probe);
+      WarnOfAnswers(*report.probe, recipe, options, report.warnings);
       WarnOfRounds(*report.probe, config, report.warnings);
     }
     return report;

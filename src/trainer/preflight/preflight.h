@@ -53,7 +53,8 @@ struct PreflightReport {
 
 struct PreflightOptions {
   ReadingLimits reading = {};
-  int64_t probed_prompts = 0;  // at most 4096; 0: no probe
+  int64_t probed_prompts = 0;            // at most 4096; 0: no probe
+  std::string probe_option = "--probe";  // the option or key that asks for them
   // The ranks that train together, by the roles "actor" and "critic"; none: one process.
   std::map<std::string, int64_t> ranks = {};
 };

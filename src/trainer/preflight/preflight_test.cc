@@ -37,13 +37,13 @@ class PreflightTest : public testing::Test {
     EXPECT_EQ(WriteFileAtomically(Env::Real(), folder + "/data.jsonl", lines), absl::OkStatus());
     EXPECT_EQ(WriteFileAtomically(Env::Real(), folder + "/run.yaml", absl::StrCat("recipe: ", name, "\n")),
               absl::OkStatus());
-    std::vector<std::string> all = {absl::StrCat("data.train_files=", folder, "/data.jsonl"),
-                                    "model.alphabet=0123456789>",
-                                    "model.hidden_size=32",
-                                    "model.intermediate_size=48",
-                                    "model.num_hidden_layers=2",
-                                    "data.train_batch_size=8",
+    std::vector<std::string> all = {absl::StrCat("data.train_files=", folder, "/data.jsonl"), "data.train_batch_size=8",
                                     "threads=2"};
+    const auto is_path = [](const std::string& given) { return absl::StartsWith(given, "model.path="); };
+    if (std::ranges::none_of(overrides, is_path)) {
+      all.insert(all.end(), {"model.alphabet=0123456789>", "model.hidden_size=32", "model.intermediate_size=48",
+                             "model.num_hidden_layers=2"});
+    }
     if (name == "grpo") {
       for (const char* more : {"data.max_prompt_length=8", "data.max_response_length=5", "rollout.n=4",
                                "actor.ppo_mini_batch_size=4", "actor.kl_loss_coef=0.001"}) {
@@ -177,6 +177,51 @@ TEST_F(PreflightTest, TheProbeAnswersWithTheRolloutAndScores) {
   EXPECT_GE(report->probe->mean_reward, 0);
   EXPECT_LE(report->probe->equal_groups, 3);
   EXPECT_FALSE(report->probe->prompt.empty());
+}
+
+TEST_F(PreflightTest, TheProbeCountsEmptyAnswersAndGroupsOfSeveral) {
+  const auto one = Look("grpo", Reversals(false), {"rollout.n=1"}, {.probed_prompts = 8});
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->probe->answers, 8);
+  EXPECT_EQ(one->probe->equal_groups, 0) << "an answer alone differs from none";
+  const auto never = Look("grpo", Reversals(false), {"reward.regex.weight=1", "reward.regex.pattern=^never"},
+                          {.probed_prompts = 8, .probe_option = "rollout.probe_prompts"});
+  ASSERT_TRUE(never.ok()) << never.status();
+  EXPECT_EQ(never->probe->equal_groups, 8);
+  EXPECT_LE(never->probe->empty, 32);
+  EXPECT_THAT(never->warnings, testing::Contains(HasSubstr("raise rollout.n")));
+  EXPECT_THAT(SummaryText(*never), Mentions({"32 answers to 8 prompts", "0.000", "100.0 %"}));
+}
+
+TEST_F(PreflightTest, TheProbeIsScoredByTheRewardModelIfThereIsOne) {
+  const auto report = Look("grpo", Reversals(false),
+                           {"model.path=" + AnsweringModel(), "reward_model.model.path=" + ScoringModel(),
+                            "reward.regex.weight=1", "reward.regex.pattern=^never"},
+                           {.probed_prompts = 8});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->probe->scored);
+  EXPECT_NE(report->probe->mean_reward, 0);
+  EXPECT_TRUE(report->probe->mean_by_rule.empty());
+}
+
+TEST_F(PreflightTest, RulesThatCompareWithTruthsThatTheDataDoNotHaveAreRefused) {
+  const std::string prompts = "{\"prompt\": \"12>\"}\n{\"prompt\": \"13>\"}\n";
+  const std::vector<std::string> two = {"data.train_batch_size=2", "actor.ppo_mini_batch_size=2"};
+  const auto look = [&](std::vector<std::string> more, const std::string& lines) {
+    more.insert(more.end(), two.begin(), two.end());
+    return Look("grpo", lines, more);
+  };
+  EXPECT_THAT(look({}, prompts).status(), Fails(absl::StatusCode::kFailedPrecondition,
+                                                {"2 samples", "/data.jsonl", "(exact", "data.columns.truth"}));
+  EXPECT_THAT(look({"reward.math.weight=1", "reward.number.weight=1"}, prompts).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {"(number, math)", "reward.format", "reward.function"}));
+  EXPECT_EQ(look({"reward.format.weight=1", "reward.format.pattern=.*"}, prompts).status(), absl::OkStatus());
+  EXPECT_EQ(look({"trainer.external_stages=[reward]", "trainer.serve=unix"}, prompts).status(), absl::OkStatus());
+  const auto some = look({},
+                         "{\"prompt\": \"14>\", \"answer\": \"41\"}\n{\"prompt\": \"15>\", \"answer\": \"\"}\n"
+                         "{\"prompt\": \"16>\", \"answer\": \" \"}\n");
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_THAT(some->warnings, testing::Contains(Mentions({"66.7 %", "truth", "data.columns.truth"})));
 }
 
 TEST_F(PreflightTest, TheProbeMayAnswerMoreThanABatch) {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
@@ -18,6 +19,7 @@
 #include "trainer/loop/run_environment.h"
 #include "trainer/stages/answer_engine.h"
 #include "trainer/stages/episode_player.h"
+#include "trainer/stages/model_scores.h"
 #include "trainer/stages/stages.h"
 
 namespace tdock::trainer {
@@ -28,10 +30,11 @@ constexpr size_t kAtOnce = 8;
 
 class Prober {
  public:
-  Prober(const StepShape& shape, const RunConfig& config, const RunInputs& inputs)
+  Prober(const StepShape& shape, const RunConfig& config, const RunInputs& inputs, const std::atomic<bool>* stop)
       : rollout_(*shape.rollout),
         kept_(config.data.columns.keep),
         inputs_(inputs),
+        stop_(stop),
         sampling_(rollout_.sampling(SeedFor(config, SeedPurpose::kRollout))),
         workers_(static_cast<int>(config.threads), [] { at::init_num_threads(); }),
         options_{.end_tokens = inputs.end_tokens,
@@ -40,6 +43,15 @@ class Prober {
                  .tokenizer = inputs.tokenizer.get()},
         engine_(*inputs.decoder, options_) {
     figures_.scored = !absl::c_linear_search(config.trainer.dock.external_stages, "reward");
+    const auto found = inputs.models.find("reward_model");
+    if (found == inputs.models.end()) return;
+    const RoleModel& model = found->second;
+    model_scores_.emplace(model.policy.decoder,
+                          ForwardOptions{.workers = workers_,
+                                         .micro_batch_size = model.role.micro_batch_size,
+                                         .max_row_tokens = MaxRowTokens(inputs.decoder->config()),
+                                         .max_shared_row_tokens = MaxSharedRowTokens(*inputs.decoder)},
+                          model.role.score, model.Texts());
   }
 
   // Where the recipe has an environment: before the first call of Add().
@@ -56,14 +68,8 @@ class Prober {
 
   absl::Status Add(std::span<const data::EncodedSample> samples, Clock& clock) {
     if (player_.has_value()) return AddEpisodes(samples, clock);
-    std::vector<engine::Prompt> prompts;
-    for (const data::EncodedSample& sample : samples) {
-      prompts.push_back({.tokens = sample.ids,
-                         .samples = rollout_.n,
-                         .identity = static_cast<uint64_t>(figures_.prompts) + prompts.size()});
-    }
     const absl::Time begun = clock.Now();
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions, engine_.Generate(prompts, sampling_));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<engine::Completion> completions, CompletionsOf(samples));
     figures_.seconds += absl::ToDoubleSeconds(clock.Now() - begun);
     const auto n = static_cast<size_t>(rollout_.n);
     std::vector<reward::Answer> answers(completions.size());
@@ -74,10 +80,11 @@ class Prober {
                              ResponseText(*inputs_.tokenizer, completions[i].tokens, completions[i].finished));
       answers[i].finished = completions[i].finished;
       figures_.clipped += completions[i].finished ? 0 : 1;
+      figures_.empty += absl::StripAsciiWhitespace(answers[i].response).empty() ? 1 : 0;
       figures_.tokens += static_cast<int64_t>(completions[i].tokens.size());
     }
     if (figures_.scored) {
-      TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, reward::CheckedScore(*inputs_.reward, answers));
+      TDOCK_ASSIGN_OR_RETURN(const reward::Scores scores, ScoresOf(samples, completions, answers));
       NoteScores(answers, scores);
     } else if (figures_.answers == 0) {
       Show(answers[0]);
@@ -94,6 +101,53 @@ class Prober {
   }
 
  private:
+  absl::Status CheckStop() const {
+    if (stop_ == nullptr || !*stop_) return absl::OkStatus();
+    return absl::CancelledError("interrupted while prompts are tried");
+  }
+
+  // The answers to each sample, one after another.
+  absl::StatusOr<std::vector<engine::Completion>> CompletionsOf(std::span<const data::EncodedSample> samples) {
+    const auto n = static_cast<size_t>(rollout_.n);
+    std::vector<engine::Request> requests;
+    for (const data::EncodedSample& sample : samples) {
+      const uint64_t identity = static_cast<uint64_t>(figures_.prompts) + requests.size();
+      engine::Request& request = requests.emplace_back();
+      request.prompt = {.tokens = sample.ids, .samples = rollout_.n, .identity = identity};
+      request.sampling = sampling_;
+    }
+    std::vector<engine::Completion> completions(requests.size() * n);
+    const auto take = [&](std::span<engine::Answer> ended) -> absl::Status {
+      for (engine::Answer& answer : ended) {
+        if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("prompt ", answer.request));
+        completions[answer.request * n + static_cast<size_t>(answer.sample)] = std::move(answer.completion);
+      }
+      return CheckStop();
+    };
+    TDOCK_RETURN_IF_ERROR(engine_.AnswerAll(std::move(requests), take));
+    return completions;
+  }
+
+  absl::StatusOr<reward::Scores> ScoresOf(std::span<const data::EncodedSample> samples,
+                                          const std::vector<engine::Completion>& completions,
+                                          const std::vector<reward::Answer>& answers) const {
+    if (!model_scores_.has_value()) {
+      return reward::CheckedScore(*inputs_.reward, answers, [this] { return CheckStop(); });
+    }
+    std::vector<AnswerToScore> asked;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      asked.push_back({.prompt = samples[i / static_cast<size_t>(rollout_.n)].ids,
+                       .response = completions[i].tokens,
+                       .prompt_text = answers[i].prompt,
+                       .messages = answers[i].messages,
+                       .response_text = answers[i].response,
+                       .finished = answers[i].finished});
+    }
+    reward::Scores scores;
+    TDOCK_ASSIGN_OR_RETURN(scores.totals, model_scores_->Score(asked));
+    return scores;
+  }
+
   // Rewards by name are what rules are elsewhere.
   absl::Status AddEpisodes(std::span<const data::EncodedSample> samples, Clock& clock) {
     std::vector<EpisodeStart> starts;
@@ -119,12 +173,12 @@ class Prober {
       TDOCK_ASSIGN_OR_RETURN(answers[i].response,
                              inputs_.tokenizer->Decode(episode.response, text::SpecialTokens::kKeep));
       figures_.clipped += episode.truncated ? 1 : 0;
+      figures_.empty += episode.is_empty() ? 1 : 0;
       figures_.tokens += episode.generated;
       return absl::OkStatus();
     };
-    const absl::Status played = player_->Play(
-        starts, [] { return absl::OkStatus(); }, on_end);
-    if (!played.ok()) return played;
+    TDOCK_RETURN_IF_ERROR(player_->Play(
+        starts, [this] { return CheckStop(); }, on_end));
     figures_.seconds += absl::ToDoubleSeconds(clock.Now() - begun);
     NoteScores(answers, scores);
     figures_.answers += std::ssize(answers);
@@ -143,9 +197,8 @@ class Prober {
     for (size_t begin = 0; begin < answers.size(); begin += n) {
       const std::span<const float> group(scores.totals.data() + begin, n);
       if (std::any_of(group.begin(), group.end(), [](float score) { return std::isnan(score); })) continue;
-      if (std::all_of(group.begin(), group.end(), [&](float score) { return score == group[0]; })) {
-        ++figures_.equal_groups;
-      }
+      const bool equal = std::all_of(group.begin(), group.end(), [&](float score) { return score == group[0]; });
+      if (equal && n > 1) ++figures_.equal_groups;
     }
     for (size_t i = 0; i < answers.size(); ++i) {
       if (std::isnan(scores.totals[i])) {
@@ -170,10 +223,12 @@ class Prober {
   const RolloutSection rollout_;
   const std::vector<std::string> kept_;
   const RunInputs& inputs_;
+  const std::atomic<bool>* const stop_;  // null: nobody stops it
   const engine::SamplingParams sampling_;
   Workers workers_;
   const engine::EngineOptions options_;
   engine::Engine engine_;
+  std::optional<ModelScores> model_scores_;  // nothing: there is no reward model
   std::unique_ptr<AnswerEngine> of_episodes_;
   std::unique_ptr<environment::Environment> environment_;
   std::optional<EpisodePlayer> player_;
@@ -192,11 +247,12 @@ absl::Status CheckProbe(const Recipe& recipe, const std::string& name) {
 
 absl::StatusOr<ProbeFigures> Probe(const Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
                                    const std::vector<data::EncodedSample>& samples, int64_t prompts, Clock& clock,
-                                   Progress* progress) {
+                                   const ReadingLimits& limits) {
   const auto count = std::min(static_cast<size_t>(prompts), samples.size());
-  Prober prober(recipe.shape(), config, inputs);
+  Progress* const progress = limits.progress;
+  Prober prober(recipe.shape(), config, inputs, limits.stop);
   if (config.environment.used()) TDOCK_RETURN_IF_ERROR(prober.PlayEpisodes(recipe, config));
-  if (progress != nullptr) progress->Begin("answering prompts", static_cast<int64_t>(count));
+  if (progress != nullptr) progress->Begin("answering prompts", static_cast<int64_t>(count), 0, "prompt");
   for (size_t begin = 0; begin < count; begin += kAtOnce) {
     const size_t end = std::min(begin + kAtOnce, count);
     TDOCK_RETURN_IF_ERROR(prober.Add(std::span(samples).subspan(begin, end - begin), clock));

@@ -11,13 +11,14 @@
 #include "data/encode.h"
 #include "trainer/loop/inputs.h"
 #include "trainer/loop/recipe.h"
-#include "trainer/run_log/progress.h"
+#include "trainer/preflight/data_figures.h"
 
 namespace tdock::trainer {
 
 struct ProbeFigures {
   int64_t prompts = 0, answers = 0;
   int64_t clipped = 0;  // answers that did not end by themselves
+  int64_t empty = 0;    // answers without a text
   int64_t tokens = 0;
   double seconds = 0;  // of generation
   // Of one, the one with the highest reward if they are scored.
@@ -25,7 +26,7 @@ struct ProbeFigures {
 
   bool scored = true;        // false where another process gives the rewards (trainer.external_stages); then no more:
   int64_t unscored = 0;      // answers without a score (reward.on_error=drop)
-  int64_t equal_groups = 0;  // prompts whose answers all have the same reward: nothing is learned from them
+  int64_t equal_groups = 0;  // prompts with several answers, all of the same reward: nothing is learned from them
   double mean_reward = 0;    // of the totals
   std::vector<std::pair<std::string, double>> mean_by_rule;  // before their weights; of the answers that they are for
   float reward = 0;                                          // the highest
@@ -35,9 +36,9 @@ struct ProbeFigures {
 absl::Status CheckProbe(const Recipe& recipe, const std::string& name);
 
 // Answers at most `prompts` of `samples` as the recipe's rollout will, with the model as it is, and scores the answers,
-// unless that is for another process. May throw.
+// unless that is for another process. Cancelled if `limits` says to stop. May throw.
 absl::StatusOr<ProbeFigures> Probe(const Recipe& recipe, const RunConfig& config, const RunInputs& inputs,
                                    const std::vector<data::EncodedSample>& samples, int64_t prompts, Clock& clock,
-                                   Progress* progress);
+                                   const ReadingLimits& limits);
 
 }  // namespace tdock::trainer

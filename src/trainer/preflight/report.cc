@@ -140,10 +140,13 @@ std::string ProbeText(const ProbeFigures& probe) {
     absl::StrAppendFormat(&text, "  %-28s  %s\n", label, value);
   };
   line("clipped at the length limit", Percent(ShareOf(probe.clipped, probe.answers)));
+  line("empty", Percent(ShareOf(probe.empty, probe.answers)));
   std::string shown = "one of the answers";
   if (probe.scored) {
-    line("groups with equal rewards",
-         absl::StrCat(Percent(ShareOf(probe.equal_groups, probe.prompts)), ", from which nothing is learned"));
+    if (probe.answers > probe.prompts) {
+      line("groups with equal rewards",
+           absl::StrCat(Percent(ShareOf(probe.equal_groups, probe.prompts)), ", from which nothing is learned"));
+    }
     if (probe.unscored > 0)
       line("answers without a score", absl::StrCat(probe.unscored, "; their prompts are left out"));
     line("mean reward", absl::StrFormat("%.3f", probe.mean_reward));
@@ -157,6 +160,18 @@ std::string ProbeText(const ProbeFigures& probe) {
                   Barred(absl::StrCat("prompt: ", RenderText(probe.prompt, 400), "\nanswer: ",
                                       RenderText(probe.answer, 800), "\nright:  ", RenderText(probe.truth, 200))),
                   "\n");
+  return text;
+}
+
+// The same in a line.
+std::string ProbeLine(const ProbeFigures& probe) {
+  std::string text = absl::StrCat(probe.answers, " answers to ", probe.prompts, " prompts before the first step: ");
+  if (probe.scored) absl::StrAppendFormat(&text, "mean reward %.3f, ", probe.mean_reward);
+  if (probe.scored && probe.answers > probe.prompts) {
+    absl::StrAppend(&text, Percent(ShareOf(probe.equal_groups, probe.prompts)), " of the groups with equal rewards, ");
+  }
+  absl::StrAppend(&text, Percent(ShareOf(probe.clipped, probe.answers)), " cut at the length limit, ",
+                  Percent(ShareOf(probe.empty, probe.answers)), " empty\n");
   return text;
 }
 
@@ -199,6 +214,7 @@ std::string SummaryText(const PreflightReport& report) {
   if (report.memory.available) absl::StrAppend(&text, "; ", Mebibytes(*report.memory.available), " are available");
   text += "\n";
   if (report.servers) text += ServersText(*report.servers);
+  if (report.probe) text += ProbeLine(*report.probe);
   for (const std::string& warning : report.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
   return text;
 }

@@ -107,7 +107,8 @@ std::vector<ModelRole> AnswersRecipe::models() const {
   if (!config_.reward_model.used()) return {};
   return {{.name = "reward_model",
            .section = &config_.reward_model.model,
-           .micro_batch_size = config_.reward_model.micro_batch_size_per_gpu}};
+           .micro_batch_size = config_.reward_model.micro_batch_size_per_gpu,
+           .score = config_.reward_model.score}};
 }
 
 std::optional<data::DataConfig> AnswersRecipe::ptx_data() const {
@@ -248,7 +249,7 @@ void AnswersRecipe::AddReward(const RunParts& parts, Stages& stages) {
   RoleModel& model = parts.models.at("reward_model");
   scores_ = std::make_unique<ModelScores>(model.policy.decoder,
                                           parts.forward(1.0, config_.reward_model.micro_batch_size_per_gpu),
-                                          config_.reward_model.score, model.Texts());
+                                          model.role.score, model.Texts());
   stages.push_back(MakeModelRewardStage(*scores_));
 }
 
