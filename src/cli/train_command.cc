@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -9,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/commands.h"
@@ -19,6 +21,7 @@
 #include "core/base/status.h"
 #include "core/config/spec.h"
 #include "trainer/loop/inputs.h"
+#include "trainer/loop/run_start.h"
 #include "trainer/preflight/numbers.h"
 #include "trainer/preflight/preflight.h"
 #include "trainer/preflight/report.h"
@@ -57,6 +60,15 @@ void PrintValidation(const trainer::RunResult& result) {
   }
 }
 
+// Number of prompts that are tried before the first step: 0 where another process answers, or they have been tried.
+int64_t ProbedPrompts(const trainer::Recipe& recipe, const trainer::RunConfig& config) {
+  const trainer::RolloutSection* const rollout = recipe.shape().rollout;
+  const bool answers = rollout != nullptr && !config.servers.used() &&
+                       !absl::c_linear_search(config.trainer.dock.external_stages, "rollout");
+  if (!answers || trainer::GoesOn(Env::Real(), config.trainer)) return 0;
+  return std::min(rollout->probe_prompts, config.data.train_batch_size);
+}
+
 // The preflight's figures go to the log; what would not work is refused.
 absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inputs, trainer::NumberReport numbers,
                          const trainer::RunContext& context) {
@@ -68,9 +80,12 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
   }
   TDOCK_ASSIGN_OR_RETURN(
       const trainer::PreflightReport report,
-      trainer::Preflight(
-          recipe, inputs, std::move(numbers), Env::Real(), Clock::Real(),
-          {.reading = {.samples = kReadSamples, .time = kReadTime, .stop = context.stop}, .ranks = std::move(ranks)}));
+      trainer::Preflight(recipe, inputs, std::move(numbers), Env::Real(), Clock::Real(),
+                         {.reading = {.samples = kReadSamples, .time = kReadTime, .stop = context.stop},
+                          .probed_prompts = ProbedPrompts(recipe, recipe.config()),
+                          .probe_option = "rollout.probe_prompts",
+                          .ranks = std::move(ranks)}));
+  context.progress.End();
   std::cerr << trainer::SummaryText(report);
   return absl::OkStatus();
 }
@@ -101,11 +116,19 @@ absl::StatusOr<std::unique_ptr<CommandedRun>> CommandedRun::Load(const TrainArgu
 }
 
 absl::Status CommandedRun::Train(trainer::RunContext context, const std::function<absl::Status()>& prepared) {
+  const trainer::ProgressTicker ticker(progress_, Clock::Real());
+  const auto prepare = [this](std::string what) {
+    progress_.Begin("preparing", 0, 0, "");
+    progress_.Doing(std::move(what));
+  };
   trainer::NumberReport numbers = trainer::CheckNumbers(*recipe_);
+  prepare("reading the model and the data");
   auto inputs = trainer::LoadRunInputs(*recipe_, Env::Real(), context.log);
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
+  prepare("checking the data, the memory and the rewards");
   const absl::Status checked = CheckBefore(*recipe_, *inputs, std::move(numbers), context);
   TDOCK_RETURN_IF_ERROR(absl::IsCancelled(checked) ? checked : Refused(checked));
+  prepare("making the stages");
   const auto run = trainer::PrepareRun(*recipe_, *std::move(inputs), std::move(context));
   TDOCK_RETURN_IF_ERROR(Refused(run.status()));
   TDOCK_RETURN_IF_ERROR(Failed(prepared()));

@@ -184,6 +184,7 @@ class CommandLine(unittest.TestCase):
     def test_training_tells_what_its_preflight_found(self):
         self.assertRegex(self.training.stderr, r"8,744 samples [a-z ]*, 256 ")
         self.assertRegex(self.training.stderr, r"[\d.]+ [KMG]iB\b.*memory")
+        self.assertRegex(self.training.stderr, r"32 answers to 8 prompts .*: mean reward [\d.]+, [\d.]+ % .* [\d.]+ % empty\n")
 
     def test_a_reward_that_nothing_can_get_is_refused(self):
         prompts = pathlib.Path(self.parent.name) / "prompts.jsonl"

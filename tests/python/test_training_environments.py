@@ -48,7 +48,8 @@ def test_samples_of_a_prompt_share_a_seed_and_a_cut_episode_has_its_reward(folde
     (folder / "train.jsonl").write_text("\n".join(lines))
     (folder / "mine.py").write_text(COUNTS.replace("FOLDER", str(folder)))
     steps, _ = trained(
-        folder, "run", f"environment.function={folder}/mine.py:Env", "data.keep=[level]", "data.max_response_length=3"
+        folder, "run", f"environment.function={folder}/mine.py:Env", "data.keep=[level]", "data.max_response_length=3",
+        "rollout.probe_prompts=0",
     )  # fmt: skip
     assert all(metrics["reward/Env/mean"] == 0.5 for metrics in steps)
     assert any(0 < metrics["episode/truncated"] < 1 for metrics in steps)

@@ -22,6 +22,11 @@ namespace {
 
 constexpr char kLock[] = "lock";
 
+// "auto", "disable", or the folder of a checkpoint.
+const std::string& ResumeMode(const TrainerSection& section) {
+  return section.resume_mode == "resume_path" ? section.resume_from_path : section.resume_mode;
+}
+
 // Whether a run has begun to write there; perhaps it was killed right after RunDirectory::Create().
 bool HoldsRun(Env& env, const std::string& path) {
   if (env.Exists(JoinPath(path, "config.yaml")) || env.Exists(JoinPath(path, kLock))) return true;
@@ -115,9 +120,16 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRun(const std::string& run_dir) {
   return lock;
 }
 
+bool GoesOn(Env& env, const TrainerSection& section) {
+  const std::string& mode = ResumeMode(section);
+  if (mode != "auto") return mode != "disable";
+  const auto places = CheckpointFolder(env, CheckpointsPath(section.run_dir)).List();
+  return !section.run_dir.empty() && places.ok() && !places->empty();
+}
+
 absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, const std::string& config_yaml) {
   const std::string& run_dir = section.run_dir;
-  const std::string& mode = section.resume_mode == "resume_path" ? section.resume_from_path : section.resume_mode;
+  const std::string& mode = ResumeMode(section);
   RunStart start;
   start.is_there = mode != "disable" && !run_dir.empty() && HoldsRun(env, run_dir);
   if (start.is_there) {
@@ -141,7 +153,10 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
                                                  run_dir, ": name a new folder in trainer.run_dir"));
   }
   auto manifest = VerifyCheckpoint(env, mode);
-  if (!manifest.ok()) return Annotate(manifest.status(), "trainer.resume_mode");
+  if (!manifest.ok()) {
+    const char* const key = section.resume_mode == "resume_path" ? "trainer.resume_from_path" : "trainer.resume_mode";
+    return Annotate(manifest.status(), absl::StrCat(key, " = ", mode, " is not the folder of a whole checkpoint"));
+  }
   start.manifest = *std::move(manifest);
   return start;
 }

@@ -29,6 +29,9 @@ struct RunStart {
 // else; DataLoss, naming the checkpoint before it, if the newest is damaged; the errors of VerifyCheckpoint().
 absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, const std::string& config_yaml);
 
+// True if FindStart() finds a checkpoint to go on from, unless it fails. Locks and changes nothing.
+bool GoesOn(Env& env, const TrainerSection& section);
+
 // Locks the folder of a run: the error names who has it.
 absl::StatusOr<std::unique_ptr<FileLock>> LockRun(const std::string& run_dir);
 

@@ -153,6 +153,12 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
         "Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. "
         "Its answers are then not quite the policy's: rollout_corr/* in the metrics say by how much. On the CPU "
         "with model.compute_dtype float32 or bfloat16, and model.batch_invariant.");
+    spec.Int(
+            "rollout.probe_prompts", &s.probe_prompts,
+            "Prompts that are answered and scored before the first step, at most those of a step, to tell what the run "
+            "begins with; 0: none. Runs that go on from a checkpoint, or whose prompts servers answer, try none.")
+        .AtLeast(0)
+        .AtMost(4096);
   }
   spec.Int("rollout.max_num_seqs", &s.max_num_seqs,
            "Samples that are generated at the same time; others follow as these end.")

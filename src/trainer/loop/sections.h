@@ -89,6 +89,7 @@ struct RolloutSection {
   bool leave_last_position = false;
   int64_t min_response_tokens = 0;
   bool int8_weights = false;
+  int64_t probe_prompts = 8;
 
   // How the answers that are trained on are sampled.
   engine::SamplingParams sampling(uint64_t seed) const {
@@ -100,7 +101,8 @@ struct RolloutSection {
   }
 };
 // `samples` adds rollout.n, rollout.temperature, rollout.min_new_tokens, rollout.ignore_eos,
-// rollout.leave_last_position and rollout.quantization: for recipes that train on what they generate.
+// rollout.leave_last_position, rollout.quantization and rollout.probe_prompts: for recipes that train on what they
+// generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
 
 // data.micro_batch_size_per_gpu, of recipes that learn from pairs of answers.

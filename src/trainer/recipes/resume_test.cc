@@ -19,6 +19,7 @@
 #include "core/base/testing/fails.h"
 #include "core/base/testing/limited_env.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/loop/run_start.h"
 #include "trainer/recipes/testing/small_run.h"
 #include "trainer/recipes/testing/told_recipe.h"
 
@@ -479,6 +480,24 @@ TEST(GoingOn, HappensOnlyWhereItIsWantedAndOnce) {
   SmallRun ended("sft");
   ASSERT_TRUE(ended.Train().ok());
   EXPECT_THAT(ended.Train().status(), Fails(absl::StatusCode::kAlreadyExists, {"has ended", ended.run_dir()}));
+}
+
+TEST(GoingOn, IsForeseenWhereThereIsACheckpoint) {
+  const StoppedRun stopped;
+  const auto goes_on = [&](const std::string& run_dir, const std::string& mode, const std::string& from = "") {
+    TrainerSection section;
+    section.run_dir = run_dir;
+    section.resume_mode = mode;
+    section.resume_from_path = from;
+    return GoesOn(Env::Real(), section);
+  };
+  const std::string run_dir = stopped.run.run_dir(), none = stopped.run.folder() + "/none";
+  EXPECT_TRUE(goes_on(run_dir, "auto"));
+  EXPECT_FALSE(goes_on(run_dir, "disable"));
+  EXPECT_FALSE(goes_on(none, "auto"));
+  EXPECT_FALSE(goes_on("", "auto"));
+  EXPECT_TRUE(goes_on(none, NewestCheckpoint(stopped.run)));
+  EXPECT_TRUE(goes_on(none, "resume_path", NewestCheckpoint(stopped.run)));
 }
 
 TEST(GoingOn, WithoutACheckpointBeginsTheSameRunAnewAndNoOther) {
