@@ -74,13 +74,14 @@ class Runs(unittest.TestCase):
 
     def test_list_tells_how_each_run_stands(self):
         self.make("a", accuracies=[0.25, 0.5], finished=True, config="  total_training_steps: 9\n")
-        self.make("demo/b", accuracies=[0.25], checkpoints=[0.1])
+        b = self.make("demo/b", accuracies=[0.25], checkpoints=[0.1])
+        (b / "metrics.jsonl").write_text('{"phase":"grpo","step":0,"val/accuracy":0.25,"val/loss":3,"train/loss":2}\n')
         self.make("c")
         fd = self.lock(self.make("d", checkpoints=[0.1]))
         heading, *lines = self.tdock("list").splitlines()
         self.assertEqual(heading.split(), ["RUN", "RECIPE", "STATE", "STEP", "METRICS", "SIZE", "CHANGED"])
-        starts = ["runs/a +grpo +finished +1 of 9 +val/accuracy 0.5 ", "runs/c +grpo +failed ", "runs/d +grpo +running "]
-        starts.append("runs/demo/b +grpo +interrupted +0 +val/accuracy 0.25 ")
+        starts = [r"runs/a +grpo +finished +1 of 9 +val/accuracy 0.5 \(step 1\) ", "runs/c +grpo +failed ", "runs/d +grpo +running "]
+        starts.append(r"runs/demo/b +grpo +interrupted +0 +val/accuracy 0.25 \(step 0\), train/loss 2 ")
         for line, start in zip(lines, starts, strict=True):
             self.assertRegex(line, "^" + start)
         os.close(fd)
@@ -119,7 +120,7 @@ class Runs(unittest.TestCase):
         self.assertRegex(text, r"optim.lr +0.1 +0.2\n")
         self.assertRegex(text, r"optim.own +x +–\n")
         self.assertRegex(text, r'trainer.save_freq +5 +""\n')
-        self.assertRegex(text, r"val/accuracy +0.25 \(best 0.5\) +0.75 \(best 0.75\)\n")
+        self.assertRegex(text, r"val/accuracy +0.25 \(step 1\) \(best 0.5\) +0.75 \(step 0\) \(best 0.75\)\n")
         self.assertNotIn("seed", text)
         self.assertNotIn("run_dir", text)
         same = self.make("c", '  save_freq: ""\noptim:\n  lr: 0.2\n')

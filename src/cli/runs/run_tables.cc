@@ -24,13 +24,19 @@ namespace {
 using trainer::MetricSummary;
 using trainer::RunSummary;
 
-// The figures that say how good a model is, the most telling first.
-constexpr const char* kKeyMetrics[] = {"val/accuracy", "val/reward/mean", "val/loss", "critic/score/mean",
-                                       "train/loss"};
+// The figures that say how good a model is: first one of validation, then two of training, then others of validation.
+constexpr const char* kKeyMetrics[] = {"val/accuracy", "critic/score/mean", "train/loss", "val/reward/mean",
+                                       "val/loss"};
 constexpr size_t kMostKeyMetrics = 2;
 constexpr size_t kMostPathBytes = 1000;
 
 std::string Number(double value) { return absl::StrFormat("%.4g", value); }
+
+// "0.97 (step 20)" of a validation, whose last step may be long ago.
+std::string LastText(absl::string_view name, const MetricSummary& metric) {
+  const bool validated = absl::StartsWith(name, "val/");
+  return absl::StrCat(Number(metric.last), validated ? absl::StrCat(" (step ", metric.last_step, ")") : "");
+}
 
 std::string TimeText(absl::Time time) { return absl::FormatTime("%Y-%m-%d %H:%M", time, absl::LocalTimeZone()); }
 
@@ -48,8 +54,8 @@ bool IsShown(absl::string_view metric, bool all) {
 }
 
 // "val/accuracy 0.97, val/loss 0.1", of what has values, `first` before the others.
-template <class Map, class ValueOf>
-std::string KeyMetricsText(const Map& metrics, const std::string& first, ValueOf value_of) {
+template <class Map, class TextOf>
+std::string KeyMetricsText(const Map& metrics, const std::string& first, TextOf text_of) {
   std::vector<std::string> names = {first};
   for (const char* name : kKeyMetrics) {
     if (name != first) names.push_back(name);
@@ -58,7 +64,7 @@ std::string KeyMetricsText(const Map& metrics, const std::string& first, ValueOf
   for (const std::string& name : names) {
     const auto found = metrics.find(name);
     if (found == metrics.end() || texts.size() == kMostKeyMetrics) continue;
-    texts.push_back(absl::StrCat(name, " ", Number(value_of(found->second))));
+    texts.push_back(absl::StrCat(name, " ", text_of(name, found->second)));
   }
   return absl::StrJoin(texts, ", ");
 }
@@ -80,7 +86,9 @@ std::string CheckpointTable(const RunSummary& run, const std::vector<StoredCheck
     const auto& manifest = checkpoint.manifest;
     rows.push_back({absl::StrCat(ToText(checkpoint.place), best == i ? " (best)" : ""), Size(checkpoint.bytes),
                     manifest ? TimeText(manifest->saved) : "its manifest cannot be read",
-                    manifest ? KeyMetricsText(manifest->metrics, rule.metric, [](double value) { return value; }) : "",
+                    manifest ? KeyMetricsText(manifest->metrics, rule.metric,
+                                              [](absl::string_view, double value) { return Number(value); })
+                             : "",
                     Path(checkpoint.path)});
   }
   return TableText(rows);
@@ -154,7 +162,7 @@ std::string MetricCell(const std::string& name, const RunSummary& run) {
   const auto found = run.metrics.find(name);
   if (found == run.metrics.end()) return "–";
   const std::optional<double> best = trainer::BestOf(name, found->second);
-  return absl::StrCat(Number(found->second.last), best ? absl::StrCat(" (best ", Number(*best), ")") : "");
+  return absl::StrCat(LastText(name, found->second), best ? absl::StrCat(" (best ", Number(*best), ")") : "");
 }
 
 }  // namespace
@@ -163,8 +171,7 @@ std::string ListText(std::span<const RunSummary> runs) {
   std::vector<std::vector<std::string>> rows = {{"RUN", "RECIPE", "STATE", "STEP", "METRICS", "SIZE", "CHANGED"}};
   for (const RunSummary& run : runs) {
     rows.push_back({Path(run.path), EscapeForMessage(run.recipe()), std::string(ToText(run.state)), StepText(run),
-                    KeyMetricsText(run.metrics, "", [](const MetricSummary& metric) { return metric.last; }),
-                    Size(run.bytes), TimeText(run.changed)});
+                    KeyMetricsText(run.metrics, "", LastText), Size(run.bytes), TimeText(run.changed)});
   }
   return TableText(rows);
 }

@@ -69,7 +69,10 @@ function fillRunRow(row, run, tags) {
   const step = run.step === null ? '–' : count(run.step) + (run.steps ? ` of ${count(run.steps)}` : '');
   add(row, 'td', {class: `state ${run.state}`, 'data-name': 'State'}, state);
   add(row, 'td', {class: 'number', 'data-name': 'Step'}, step);
-  for (const tag of tags) add(row, 'td', {class: 'number', 'data-name': tag}, number(run.last[tag]?.[1]));
+  const lastOf = ([at, value], tag) => number(value) + (tag.startsWith('val/') ? ` (step ${count(at)})` : '');
+  for (const tag of tags) {
+    add(row, 'td', {class: 'number', 'data-name': tag}, run.last[tag] ? lastOf(run.last[tag], tag) : '–');
+  }
   const when = new Date(1000 * run.changed).toLocaleString([], {dateStyle: 'short', timeStyle: 'short'});
   add(row, 'td', {class: 'number', 'data-name': 'Last step at'}, run.changed === null ? '–' : when);
 }
