@@ -102,7 +102,7 @@ class Explain(unittest.TestCase):
         self.assertEqual((advantage["does"], advantage["counts"]["waiting"]), ("waits", 16))
         text = until(lambda: self.told(process, run), "the text")
         self.assertRegex(text, rf"reward: .*\b{reward['rows']} rows between {first} and {last} for [\d.]+ s")
-        self.assertRegex(text, "writer 'reward' .*under lease")
+        self.assertRegex(text, "[Ww]riter 'reward' .*under lease")
         self.assertEqual(stat.S_IMODE(os.stat(run / "explain.socket").st_mode), 0o600)
 
         process.send_signal(signal.SIGKILL)

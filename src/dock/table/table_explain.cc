@@ -1,7 +1,10 @@
 // What a consumer or a fetch waits for, in words.
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "dock/table/table.h"
@@ -26,39 +29,40 @@ std::string RangesOf(const std::vector<RowId>& rows) {
   return text;
 }
 
-// Missing cells, grouped by reason.
+std::string Ago(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1))); }
+
+}  // namespace
+
+// Missing cells, grouped by reason and columns.
 class MissingCells {
  public:
-  void Add(RowId row, const std::string& column, std::string why) {
+  void Add(RowId row, std::string why, std::vector<std::string> columns) {
     for (Shortage& shortage : shortages_) {
-      if (shortage.column != column || shortage.why != why) continue;
+      if (shortage.why != why || shortage.columns != columns) continue;
       shortage.rows.push_back(row);
       return;
     }
-    if (shortages_.size() < kNamed) shortages_.push_back({column, std::move(why), {row}});
+    if (shortages_.size() < kNamed) shortages_.push_back({std::move(why), std::move(columns), {row}});
   }
   void AppendTo(std::string& text) {
     for (Shortage& shortage : shortages_) {
       std::sort(shortage.rows.begin(), shortage.rows.end());
       shortage.rows.erase(std::unique(shortage.rows.begin(), shortage.rows.end()), shortage.rows.end());
+      shortage.why[0] = absl::ascii_toupper(static_cast<unsigned char>(shortage.why[0]));
       const bool one = shortage.rows.size() == 1;
-      absl::StrAppend(&text, one ? ". Row " : ". Rows ", RangesOf(shortage.rows), one ? " lacks '" : " lack '",
-                      shortage.column, "': ", shortage.why);
+      absl::StrAppend(&text, ". ", shortage.why, one ? ": row " : ": rows ", RangesOf(shortage.rows),
+                      one ? " lacks " : " lack ", Quoted(shortage.columns));
     }
   }
 
  private:
   struct Shortage {
-    std::string column;
     std::string why;
+    std::vector<std::string> columns;
     std::vector<RowId> rows;
   };
   std::vector<Shortage> shortages_;
 };
-
-std::string Ago(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1))); }
-
-}  // namespace
 
 std::string Table::LeaseText(const Lease& lease, absl::Time now) const {
   std::string text = absl::StrCat("under lease ", lease.id, " for ", Ago(now - lease.at));
@@ -69,11 +73,11 @@ std::string Table::LeaseText(const Lease& lease, absl::Time now) const {
 // Which consumers could write a missing cell, and why they have not.
 std::string Table::WriterText(const Place& place, uint32_t column, absl::Time now) const {
   const std::vector<uint32_t>& writers = schema_[column].writers;
-  if (writers.empty()) return "no registered consumer writes it";
+  if (writers.empty()) return "no registered consumer writes this";
   std::string text;
   for (uint32_t index : std::span(writers).first(std::min<size_t>(writers.size(), kNamed))) {
     const Consumer& writer = *consumers_[index];
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "its writer '", writer.options().name, "' ");
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "writer '", writer.options().name, "' ");
     const RowState state = place.state(index);
     if (state == kLeased) {
       absl::StrAppend(&text, "has held the row ", LeaseText(leases_.ByKey(place.lease(index)), now));
@@ -96,13 +100,34 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
   return text;
 }
 
+bool Table::AddMissing(RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) const {
+  const std::optional<Place> place = pages_.Find(row);
+  if (!place.has_value()) return false;
+  std::vector<std::pair<std::string, std::vector<std::string>>> columns_by_reason;
+  for (uint32_t column : columns) {
+    if (!place->cell(column).empty()) continue;
+    std::string why = WriterText(*place, column, now);
+    auto same = std::find_if(columns_by_reason.begin(), columns_by_reason.end(),
+                             [&](const auto& known) { return known.first == why; });
+    if (same == columns_by_reason.end()) {
+      same = columns_by_reason.emplace(same, std::move(why), std::vector<std::string>());
+    }
+    same->second.push_back(schema_[column].spec.name);
+  }
+  for (auto& [why, names] : columns_by_reason) missing.Add(row, std::move(why), std::move(names));
+  return !columns_by_reason.empty();
+}
+
 void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
-  const char* separator = ". Missing: ";
+  std::map<int64_t, std::vector<std::string>, std::greater<>> columns_by_missing;
   for (uint32_t index : consumer.reads()) {
     const int64_t missing = pages_.rows() - schema_[index].ready_cells;
-    if (missing == 0) continue;
-    absl::StrAppend(&text, separator, "'", schema_[index].spec.name, "' of ", missing, " rows");
-    separator = ", ";
+    if (missing > 0) columns_by_missing[missing].push_back(schema_[index].spec.name);
+  }
+  const char* separator = ". Missing: ";
+  for (const auto& [missing, columns] : columns_by_missing) {
+    absl::StrAppend(&text, separator, Quoted(columns), " of ", missing, missing == 1 ? " row" : " rows");
+    separator = "; ";
   }
 }
 
@@ -111,12 +136,7 @@ void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text
   std::vector<RowId> rows;
   consumer.waiting().First(kLookedAt, rows);
   MissingCells missing;
-  for (RowId row : rows) {
-    const Place place = pages_.At(row);
-    for (uint32_t column : consumer.reads()) {
-      if (place.cell(column).empty()) missing.Add(row, schema_[column].spec.name, WriterText(place, column, now));
-    }
-  }
+  for (RowId row : rows) AddMissing(row, consumer.reads(), now, missing);
   missing.AppendTo(text);
   const size_t others = consumer.waiting().size() - rows.size();
   if (others > 0) absl::StrAppend(&text, ". Not examined: ", others, " more waiting rows");
@@ -174,17 +194,17 @@ void Table::ExplainVersions(const Consumer& consumer, std::string& text) const {
 std::string Table::Explain(uint32_t index, absl::Time now) const {
   const Consumer& consumer = *consumers_[index];
   const ConsumerStatus status = StatusOf(index);
-  std::string text =
-      absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name, "' can take ",
-                   status.takeable, consumer.by_group() ? " groups" : " rows", " (", status.waiting,
-                   " rows are waiting, ", status.ready, " are ready, ", status.leased, " leased, ", status.quarantined,
-                   " quarantined, ", status.done, " done", sealed_ ? "; the partition is sealed)" : ")");
-  ExplainColumns(consumer, text);
+  std::string text = absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name,
+                                  "' can take ", status.takeable, consumer.by_group() ? " groups" : " rows");
   ExplainWaitingRows(index, now, text);
   ExplainLeases(index, now, text);
   ExplainGroups(consumer, text);
   ExplainQuarantine(consumer, text);
   ExplainVersions(consumer, text);
+  ExplainColumns(consumer, text);
+  absl::StrAppend(&text, ". Rows: ", status.waiting, " waiting, ", status.ready, " ready, ", status.leased, " leased, ",
+                  status.quarantined, " quarantined, ", status.done, " done",
+                  sealed_ ? "; the partition is sealed" : "");
   return text;
 }
 
@@ -193,14 +213,7 @@ std::string Table::ExplainFetch(const FetchRequest& request, const FetchPlan& pl
   MissingCells missing;
   size_t looked_at = 0;
   for (RowId row : request.rows) {
-    const std::optional<Place> place = pages_.Find(row);
-    bool lacking = false;
-    for (uint32_t column : plan.columns) {
-      if (!place.has_value() || !place->cell(column).empty()) continue;
-      missing.Add(row, schema_[column].spec.name, WriterText(*place, column, now));
-      lacking = true;
-    }
-    if (lacking && ++looked_at == kLookedAt) break;
+    if (AddMissing(row, plan.columns, now, missing) && ++looked_at == kLookedAt) break;
   }
   missing.AppendTo(text);
   return text;

@@ -82,9 +82,9 @@ std::optional<RowId> ConsumeRow(absl::string_view& text) {
   return row;
 }
 
-// Whether a message mentions this row in a list, such as "Rows 1, 3 to 7 lack".
+// True if a message mentions this row in a list, such as "Rows 1, 3" or "rows 1, 3 to 7 lack".
 bool Lists(absl::string_view message, RowId row) {
-  constexpr absl::string_view kRows = "Rows ";
+  constexpr absl::string_view kRows = "ows ";
   for (size_t at = message.find(kRows); at != absl::string_view::npos; at = message.find(kRows, at + 1)) {
     absl::string_view list = message.substr(at + kRows.size());
     do {
