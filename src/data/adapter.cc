@@ -39,6 +39,21 @@ absl::string_view SetOfAdapter(absl::string_view key, const std::string& value, 
   return "text, chat or alpaca is expected";
 }
 
+// The samples of a phase, and the recipes that train on them.
+absl::string_view SamplesOf(Phase phase) {
+  switch (phase) {
+    case Phase::kSft:
+      return "samples with an answer to imitate (sft)";
+    case Phase::kReward:
+      return "pairs of a chosen and a rejected answer (rm, dpo)";
+    case Phase::kPrompt:
+      return "prompts to answer (ppo, grpo, dapo)";
+    case Phase::kUnsupervised:
+      return "plain texts";
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::string_view PhaseName(Phase phase) {
@@ -122,9 +137,9 @@ absl::StatusOr<std::vector<std::string>> ColumnsOf(const Adapter& adapter, Phase
   for (size_t i = 0; i < fields.size(); ++i) {
     columns.push_back(adapter.*fields[i].column);
     if (columns.back().empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the data set \"", EscapeForMessage(adapter.name), "\" names no column for \"", fields[i].name,
-                       "\", which the phase ", PhaseName(phase), " needs; set ", KeyOfColumn(adapter, phase, i)));
+      return absl::InvalidArgumentError(absl::StrCat("the data set \"", EscapeForMessage(adapter.name),
+                                                     "\" names no column for \"", fields[i].name, "\", which ",
+                                                     SamplesOf(phase), " need; set ", KeyOfColumn(adapter, phase, i)));
     }
   }
   if (fields.kept() > 0) columns.insert(columns.end(), adapter.keep.begin(), adapter.keep.end());

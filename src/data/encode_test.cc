@@ -309,9 +309,8 @@ TEST(Adapters, AreAddedInYaml) {
                                                    .label = "score"}));
   EXPECT_EQ(*adapters.Find("custom"), (Adapter{.name = "custom", .text = "body"}));
   EXPECT_THAT(*ColumnsOf(*adapters.Find("my/data.v2"), Phase::kSft), ElementsAre("question", "answer", "score"));
-  EXPECT_THAT(
-      ColumnsOf(*adapters.Find("custom"), Phase::kPrompt).status(),
-      Fails(absl::StatusCode::kInvalidArgument, {"\"custom\"", "\"prompt\"", "phase prompt", "data.columns.prompt"}));
+  EXPECT_THAT(ColumnsOf(*adapters.Find("custom"), Phase::kPrompt).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"\"custom\"", "\"prompt\"", "grpo", "data.columns.prompt"}));
 }
 
 TEST(Adapters, TellEverythingThatIsWrong) {
