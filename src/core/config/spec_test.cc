@@ -247,7 +247,6 @@ TEST(Load, RefusesADuplicateKey) {
 
 TEST(Load, TellsWhereTextIsNotYaml) {
   EXPECT_THAT(Violations("actor:\n  clip_ratio: [1\ndata: 2"), ElementsAre(testing::StartsWith("t.yaml:3:")));
-  EXPECT_THAT(Violations("actor:\n\tclip_ratio: 1"), ElementsAre(testing::StartsWith("t.yaml:2:")));
   EXPECT_THAT(Violations("a: \"x", {"trainer.threads=x"}),
               ElementsAre(testing::StartsWith("t.yaml:1:"), HasSubstr("command line: trainer.threads")))
       << "the command line is checked all the same";
@@ -255,6 +254,24 @@ TEST(Load, TellsWhereTextIsNotYaml) {
     EXPECT_THAT(Violations(yaml), ElementsAre(testing::StartsWith("t.yaml:1:"))) << yaml;
   }
   EXPECT_THAT(Violations("actor.cap: 1\n---\nactor.cap: 2\n"), ElementsAre(Mentions({"t.yaml:", "document"})));
+}
+
+// The parser names the column of the ':' for the first of these, and "illegal map value".
+TEST(Load, TellsWhereATabIndents) {
+  EXPECT_THAT(Violations("actor:\n\tclip_ratio: 1"), ElementsAre(Mentions({"t.yaml:2:1:", "tab", "spaces"})));
+  EXPECT_THAT(Violations("actor:\n  cap: 1\n  \tclip_ratio: 1"), ElementsAre(Mentions({"t.yaml:3:3:", "tab"})));
+  EXPECT_THAT(Violations("actor:\n\t- cap"), ElementsAre(Mentions({"t.yaml:2:1:", "tab"})));
+  EXPECT_THAT(Violations("actor: {\n\tcap: *a}"), ElementsAre(Mentions({"t.yaml:2:7:", "*"})))
+      << "where tabs are allowed, something else is wrong";
+}
+
+TEST(Load, SaysWhatWouldBeRightInsteadOfWhatIsNotYaml) {
+  EXPECT_THAT(Violations("a: b: c"), ElementsAre(Mentions({"t.yaml:1:5:", "': '", "quotes"})));
+  EXPECT_THAT(Violations("a: 1\nb:\n  c: 1\n d: 2"), ElementsAre(Mentions({"t.yaml:4:2:", "indent"})));
+  EXPECT_THAT(Violations("a: @b"), ElementsAre(Mentions({"t.yaml:1:4:", "quotes"})));
+  EXPECT_THAT(Violations("a: 'it's'"), ElementsAre(Mentions({"t.yaml:1:8:", "quotes"})));
+  EXPECT_THAT(Violations("a: {b: 1"), ElementsAre(Mentions({"t.yaml:1:", "'}'"})));
+  EXPECT_THAT(Violations("a: \"\\q\""), ElementsAre(Mentions({"t.yaml:1:", "\\\\"})));
 }
 
 TEST(Load, RefusesAnchorsAliasesAndTags) {

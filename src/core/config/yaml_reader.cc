@@ -6,10 +6,12 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/utf8.h"
 
@@ -18,8 +20,13 @@ namespace {
 
 constexpr size_t kLongestPath = 256;
 
+// Thrown for YAML that a configuration may not have.
+struct Refusal final : YAML::ParserException {
+  using YAML::ParserException::ParserException;
+};
+
 // Consumes the parser's events instead of its tree, so that hostile text is refused before anything is built from it.
-// Throws YAML::ParserException, as the parser does.
+// Throws Refusal.
 class KeyCollector final : public YAML::EventHandler {
  public:
   KeyCollector(absl::string_view name, const Limits& limits) : name_(name), limits_(limits) {}
@@ -67,9 +74,7 @@ class KeyCollector final : public YAML::EventHandler {
     bool key_in_list = false;   // the same inside lists, where no entries are kept
   };
 
-  [[noreturn]] static void Refuse(const YAML::Mark& mark, const std::string& why) {
-    throw YAML::ParserException(mark, why);
-  }
+  [[noreturn]] static void Refuse(const YAML::Mark& mark, const std::string& why) { throw Refusal(mark, why); }
 
   static void RefuseTag(const YAML::Mark& mark, const std::string& tag) {
     // "?" stands for no tag on a plain scalar, a map or a list, "!" for a quoted scalar.
@@ -172,20 +177,77 @@ absl::Status CheckBytes(absl::string_view text, absl::string_view name, const Li
   return absl::OkStatus();
 }
 
+// A mistake as the parser names it, and what would be right.
+struct Mistake {
+  const char* parsers;
+  absl::string_view ours;
+};
+constexpr absl::string_view kQuoteStars = "no text can begin with '*' or '&': put it in quotes";
+const Mistake kMistakes[] = {
+    {YAML::ErrorMsg::MAP_VALUE,
+     "a ':' stands where no key can be: put a text with ': ' in quotes, and indent the keys of a section alike"},
+    {YAML::ErrorMsg::END_OF_MAP,
+     "this is no key of the section before it: indent the keys of a section alike, and put a text in quotes as a "
+     "whole"},
+    {YAML::ErrorMsg::END_OF_SEQ, "this is no item of the list before it: indent its items alike, each with '- '"},
+    {YAML::ErrorMsg::END_OF_MAP_FLOW, "a section that '{' begins is not closed: expected ',' or '}'"},
+    {YAML::ErrorMsg::END_OF_SEQ_FLOW, "a list that '[' begins is not closed: expected ',' or ']'"},
+    {YAML::ErrorMsg::FLOW_END, "this bracket closes nothing: remove it, or put the text in quotes"},
+    {YAML::ErrorMsg::UNKNOWN_TOKEN, "no text can begin with this character: put it in quotes"},
+    {YAML::ErrorMsg::EOF_IN_SCALAR, "a text in quotes does not end: close it with the quote that it begins with"},
+    {YAML::ErrorMsg::DOC_IN_SCALAR, "'---' or '...' stands in a text in quotes: close it before"},
+    {YAML::ErrorMsg::INVALID_ESCAPE, "this escape is not known: write \\\\ for a backslash, or use single quotes"},
+    {YAML::ErrorMsg::INVALID_HEX, "expected hexadecimal digits: write \\\\ for a backslash, or use single quotes"},
+    {YAML::ErrorMsg::CHAR_IN_BLOCK, "expected the end of the line: the text of '|' or '>' begins in the next"},
+    {YAML::ErrorMsg::BLOCK_ENTRY, "no list begins in the line of its key: put each item, '- …', in a line of its own"},
+    {YAML::ErrorMsg::MAP_KEY, "no text can begin with '? ': put it in quotes"},
+    {YAML::ErrorMsg::ALIAS_NOT_FOUND, kQuoteStars},
+    {YAML::ErrorMsg::ANCHOR_NOT_FOUND, kQuoteStars},
+    {YAML::ErrorMsg::CHAR_IN_ALIAS, kQuoteStars},
+    {YAML::ErrorMsg::CHAR_IN_ANCHOR, kQuoteStars},
+    {YAML::ErrorMsg::UNKNOWN_ANCHOR, kQuoteStars}};
+
+// The parser's words where a tab indents.
+const char* const kStumbles[] = {YAML::ErrorMsg::TAB_IN_INDENTATION, YAML::ErrorMsg::MAP_VALUE,
+                                 YAML::ErrorMsg::END_OF_MAP, YAML::ErrorMsg::BLOCK_ENTRY};
+
+absl::Status ErrorAt(absl::string_view name, const YAML::Mark& mark, absl::string_view what) {
+  const std::string where = mark.is_null() ? "" : absl::StrCat(":", mark.line + 1, ":", mark.column + 1);
+  return absl::InvalidArgumentError(absl::StrCat(name, where, ": ", what));
+}
+
+absl::Status NotYaml(absl::string_view name, absl::string_view text, const YAML::Exception& error) {
+  absl::string_view line = text;
+  for (int i = 0; i < error.mark.line; ++i) line.remove_prefix(std::min(line.find('\n'), line.size() - 1) + 1);
+  const size_t tab = std::min(line.find_first_not_of(' '), line.size());
+  // The parser takes a tab for part of a word, and stumbles over what comes after.
+  const bool stumbles = std::find(std::begin(kStumbles), std::end(kStumbles), error.msg) != std::end(kStumbles);
+  if (stumbles && !error.mark.is_null() && line.substr(tab, 1) == "\t") {
+    YAML::Mark mark = error.mark;
+    mark.column = static_cast<int>(tab);
+    return ErrorAt(name, mark, "a tab indents this line: indent with spaces");
+  }
+  for (const Mistake& mistake : kMistakes) {
+    if (absl::StartsWith(error.msg, mistake.parsers)) return ErrorAt(name, error.mark, mistake.ours);
+  }
+  return ErrorAt(name, error.mark, absl::StrCat("not YAML: ", error.msg));
+}
+
 }  // namespace
 
 absl::StatusOr<YamlKeys> ReadYaml(absl::string_view text, absl::string_view name, const Limits& limits) {
   if (absl::Status readable = CheckBytes(text, name, limits); !readable.ok()) return readable;
   KeyCollector collector(name, limits);
   try {
-    std::istringstream stream{std::string(text)};
+    // The parser overlooks an open quote if a line break ends the text. A comment behind it changes nothing else.
+    std::istringstream stream{absl::StrCat(text, absl::EndsWith(text, "\n") ? "#" : "")};
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(collector)) {
     }
+  } catch (const Refusal& refusal) {
+    return ErrorAt(name, refusal.mark, refusal.msg);
   } catch (const YAML::Exception& error) {
-    const std::string where =
-        error.mark.is_null() ? "" : absl::StrCat(":", error.mark.line + 1, ":", error.mark.column + 1);
-    return absl::InvalidArgumentError(absl::StrCat(name, where, ": ", error.msg));
+    return NotYaml(name, text, error);
   }
   return collector.Take();
 }
