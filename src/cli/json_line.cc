@@ -16,6 +16,8 @@ using Json = nlohmann::ordered_json;
 // Goes through a text, and stops where something cannot be kept.
 class Checker final : public nlohmann::json_sax<Json> {
  public:
+  explicit Checker(absl::string_view text) : text_(text) {}
+
   absl::Status status = absl::OkStatus();
 
   bool null() override { return true; }
@@ -35,8 +37,8 @@ class Checker final : public nlohmann::json_sax<Json> {
   bool end_object() override { return Leave(); }
   bool start_array(size_t) override { return Enter(); }
   bool end_array() override { return Leave(); }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return Refuse("it is not JSON");
+  bool parse_error(size_t position, const std::string& read, const nlohmann::detail::exception& error) override {
+    return Refuse(WhyNotJson(text_, position, read, error));
   }
 
  private:
@@ -53,13 +55,14 @@ class Checker final : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  const absl::string_view text_;
   int depth_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<Json> ParseJsonLine(absl::string_view line) {
-  Checker checker;
+  Checker checker(line);
   Json::sax_parse(line, &checker);
   TDOCK_RETURN_IF_ERROR(checker.status);
   return ReadOrderedJson(line);

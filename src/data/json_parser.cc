@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 
@@ -107,14 +108,20 @@ class JsonParser final : public RecordParser {
     if (error == simdjson::DEPTH_ERROR) {
       return absl::InvalidArgumentError(absl::StrCat("more than ", limits_.max_depth, " nested objects and lists"));
     }
-    if (error != simdjson::SUCCESS) {
-      const bool no_number = absl::StrContains(bytes, "NaN") || absl::StrContains(bytes, "Infinity");
-      return NotJson(absl::StrCat(simdjson::error_message(error),
-                                  no_number ? "; NaN and Infinity are no numbers in JSON, where null may stand" : ""));
-    }
+    if (error != simdjson::SUCCESS) return NotParsed(bytes, error);
     dom::object object;
     if (root.get(object) != simdjson::SUCCESS) return absl::InvalidArgumentError("not a JSON object");
     return object;
+  }
+
+  // simdjson does not say where.
+  absl::Status NotParsed(absl::string_view bytes, simdjson::error_code error) const {
+    const absl::Status slowly = ParseJsonObject(bytes, limits_.max_depth).status();
+    if (slowly.ok() && error == simdjson::NUMBER_ERROR) return NotJson("a whole number does not fit in 64 bits");
+    if (slowly.ok()) return NotJson(simdjson::error_message(error));
+    const bool no_number = absl::StrContains(bytes, "NaN") || absl::StrContains(bytes, "Infinity");
+    return absl::InvalidArgumentError(
+        absl::StrCat(slowly.message(), no_number ? "; NaN and Infinity are no numbers in JSON: put null" : ""));
   }
 
   static std::string NotUtf8(absl::string_view bytes) {

@@ -74,12 +74,13 @@ TEST(JsonLines, GivesTheCellsAskedFor) {
 }
 
 TEST(JsonLines, ABadRecordNamesItsLineAndStopsNoOther) {
-  EXPECT_THAT(ReadAll("{\"a\": 1}\n\n{\"a\": }\n{\"a\": 2}\n[1]\n{\"a\": \"\xff\"}\n{\"a\": 1, \"a\": 2}\n"
-                      "{\"a\": 3} x\n{\"a\": {\"b\": 1, \"b\": 2}}\n{\"a\": 4}",
-                      Format::kJsonLines, {"a"}),
-              ElementsAre("1", Mentions({"f:3: not JSON: "}), "2", Mentions({"f:5: ", "JSON object"}),
-                          Mentions({"f:6: ", "UTF-8", "byte 8"}), Mentions({"f:7: ", "'a'", "twice"}),
-                          Mentions({"f:8: not JSON: "}), Mentions({"f:9: column 'a': ", "'b'", "twice"}), "4"));
+  EXPECT_THAT(
+      ReadAll("{\"a\": 1}\n\n{\"a\": }\n{\"a\": 2}\n[1]\n{\"a\": \"\xff\"}\n{\"a\": 1, \"a\": 2}\n"
+              "{\"a\": 3} x\n{\"a\": {\"b\": 1, \"b\": 2}}\n{\"a\": 4}",
+              Format::kJsonLines, {"a"}),
+      ElementsAre("1", Mentions({"f:3: not JSON: ", "column 7", "'}'"}), "2", Mentions({"f:5: ", "JSON object"}),
+                  Mentions({"f:6: ", "UTF-8", "byte 8"}), Mentions({"f:7: ", "'a'", "twice"}),
+                  Mentions({"f:8: not JSON: "}), Mentions({"f:9: column 'a': ", "'b'", "twice"}), "4"));
 }
 
 TEST(JsonLines, NoNumberIsNamed) {
@@ -136,8 +137,9 @@ TEST(Json, WhatIsNoListIsRefusedWithTheLine) {
 }
 
 TEST(Json, ABadObjectNamesItsLine) {
-  EXPECT_THAT(ReadAll("[{\"a\": 1},\n{\"a\" 1},\n{\"a\": x},\n{\"a\": 2}]", Format::kJson, {"a"}),
-              ElementsAre("1", Mentions({"f:2: not JSON"}), Mentions({"f:3: not JSON"}), "2"));
+  EXPECT_THAT(
+      ReadAll("[{\"a\": 1},\n{\"a\" 1},\n{\"a\": x},\n{\"a\": 2}]", Format::kJson, {"a"}),
+      ElementsAre("1", Mentions({"f:2: not JSON", "column 6", "':'"}), Mentions({"f:3: not JSON", "'x'"}), "2"));
 }
 
 TEST(Csv, FollowsRfc4180) {

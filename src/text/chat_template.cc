@@ -30,7 +30,7 @@ constexpr std::array<absl::string_view, 7> kOfConversations = {
     "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token"};
 
 std::string HowToChoose() {
-  return absl::StrCat("choose a template by name: ", absl::StrJoin(ChatTemplate::Names(), ", "));
+  return absl::StrCat("name a template in data.template or --template: ", absl::StrJoin(ChatTemplate::Names(), ", "));
 }
 
 // Whether `word` stands in `text`, not as a part of a longer one.
@@ -58,6 +58,9 @@ absl::StatusOr<OrderedJson> ParseJson(absl::string_view json, OrderedJson::value
     return absl::InvalidArgumentError(absl::StrCat("it has an object with more than ", kMostNames, " names in it"));
   }
   if (parsed.type() == type) return parsed;
+  if (parsed.is_discarded()) {
+    if (absl::Status why = ParseJsonObject(json, kMaxJsonDepth).status(); !why.ok()) return why;
+  }
   return absl::InvalidArgumentError(absl::StrCat("it is not ", expected, " in JSON"));
 }
 

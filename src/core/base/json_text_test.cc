@@ -18,10 +18,22 @@ absl::Status Refusal(const std::string& text, int max_depth = 4) { return ParseJ
 auto Refuses(std::vector<std::string> names) { return Fails(absl::StatusCode::kInvalidArgument, std::move(names)); }
 
 TEST(ParseJsonObject, SaysWhereTheSyntaxIsWrong) {
-  EXPECT_THAT(Refusal(R"({"a": 1,})"), Refuses({"JSON", "byte 9"}));
-  EXPECT_THAT(Refusal(""), Refuses({"JSON", "byte 1"}));
-  EXPECT_THAT(Refusal(R"({"a": 1} x)"), Refuses({"JSON", "byte 10"}));
-  EXPECT_THAT(Refusal("{\"a\": \"\xff\"}"), Refuses({"JSON", "byte 8"}));
+  EXPECT_THAT(Refusal(R"({"a": 1,})"), Refuses({"JSON", "column 9", "'}'"}));
+  EXPECT_THAT(Refusal(""), Refuses({"JSON", "column 1"}));
+  EXPECT_THAT(Refusal(R"({"a": 1} x)"), Refuses({"JSON", "column 10"}));
+  EXPECT_THAT(Refusal("{\"a\": \"\xff\"}"), Refuses({"JSON", "column 8", "UTF-8"}));
+  EXPECT_THAT(Refusal("{\"\u00e9\": 1,\n \"b\" 2}"), Refuses({"line 2, column 6", "'2'", "':'"}));
+  EXPECT_THAT(Refusal("{\"\u00e9\": x}"), Refuses({"column 7", "'x'"})) << "a character counts once";
+}
+
+TEST(ParseJsonObject, SaysWhatIsExpectedInstead) {
+  EXPECT_THAT(Refusal("{'a': 1}"), Refuses({"column 2", "double quotes"}));
+  EXPECT_THAT(Refusal(R"({"a": [1 "bc"]})"), Refuses({"column 10", "bc", "',' or ']'"}));
+  EXPECT_THAT(Refusal(R"({"a": [1 2.5]})"), Refuses({"column 10", "'2.5'", "',' or ']'"}));
+  EXPECT_THAT(Refusal("{“a”: 1}"), Refuses({"column 2", "'“'", "double quotes"}));
+  EXPECT_THAT(Refusal(R"({"a": True})"), Refuses({"column 7", "'True'", "true"}));
+  EXPECT_THAT(Refusal(R"({"a": 1)"), Refuses({"column 8", "ends", "',' or '}'"}));
+  EXPECT_THAT(Refusal("{\"a\": \"x\ty\"}"), Refuses({"column 9", "U+0009", "\\t"}));
 }
 
 TEST(ParseJsonObject, RefusesWhatIsNoObject) {
@@ -29,7 +41,7 @@ TEST(ParseJsonObject, RefusesWhatIsNoObject) {
 }
 
 TEST(ParseJsonObject, RefusesANumberTooLargeForADouble) {
-  EXPECT_THAT(Refusal(R"({"a": 1e999})"), Refuses({"not JSON: "}));
+  EXPECT_THAT(Refusal(R"({"a": 1e999})"), Refuses({"not JSON: ", "column 7", "1e999"}));
 }
 
 TEST(ParseJsonObject, RefusesANameThatOneObjectHasTwice) {

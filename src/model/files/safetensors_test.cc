@@ -117,7 +117,7 @@ TEST(Safetensors, ThatAreSomethingElseAreToldApart) {
 
 TEST(Safetensors, WithAMalformedHeaderAreRefused) {
   EXPECT_THAT(FileComplaint("[]", 0), Mentions({"header: ", "JSON object"}));
-  EXPECT_THAT(FileComplaint("{\"a\":", 0), Mentions({"header: not JSON: ", "byte 6"}));
+  EXPECT_THAT(FileComplaint("{\"a\":", 0), Mentions({"header: not JSON: ", "column 6"}));
   EXPECT_THAT(FileComplaint(R"({"a":1})", 0), Mentions({"tensor 'a': ", "dtype", "shape", "data_offsets"}));
   EXPECT_THAT(FileComplaint(R"({"a":{"dtype":"F32","shape":[]}})", 4),
               Mentions({"tensor 'a': ", "dtype", "shape", "data_offsets"}));
