@@ -111,7 +111,8 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
   });
   spec.String("data.split", &config.split, "The split: the prefix of the files' names.").NotEmpty();
   spec.String("data.phase_shares", &config.phase_shares,
-              "Proportions in which the records are divided among phases, such as 2,4,4.");
+              "Proportions in which the records are divided among phases, such as 2,4,4.")
+      .OrList();
   spec.Int("data.phase_index", &config.phase_index, "Index of this phase, from 0.").AtLeast(0);
   spec.Check({"data.phase_shares", "data.phase_index"}, [&config]() -> std::vector<std::string> {
     const auto shares = ParseShares(config.phase_shares);

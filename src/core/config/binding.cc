@@ -129,6 +129,17 @@ bool StringBinding::Set(const Given& given) {
   return true;
 }
 
+bool StringBinding::SetItems(const std::vector<Given>& items) {
+  const auto is_text = [](const Given& item) { return !item.null && !item.text.empty(); };
+  if (!or_list_ || !std::all_of(items.begin(), items.end(), is_text)) return false;
+  const auto append = [](std::string* out, const Given& item) { out->append(item.text); };
+  return Set({.text = absl::StrJoin(items, ",", append)});
+}
+
+std::string StringBinding::Expected() const {
+  return absl::StrCat(or_list_ ? "list, or text with commas" : "text", not_empty_ ? ", not empty" : "");
+}
+
 Value StringBinding::Get() const { return {.scalar = {.text = *field_, .quoted = true}}; }
 
 bool StringsBinding::SetItems(const std::vector<Given>& items) {
@@ -148,9 +159,7 @@ Value StringsBinding::Get() const {
   return list;
 }
 
-std::string StringsBinding::Hint(const Given& given) const {
-  return absl::StartsWith(given.text, "[") ? ", such as [a, b]" : "";
-}
+std::string HintAtList(const Given& given) { return absl::StartsWith(given.text, "[") ? ", such as [a, b]" : ""; }
 
 bool ChoiceBinding::Set(const Given& given) {
   const auto found = std::find(names_.begin(), names_.end(), given.text);

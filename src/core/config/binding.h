@@ -14,6 +14,9 @@
 
 namespace tdock::config {
 
+// An addition to what Expected() says for a text that begins like a list.
+std::string HintAtList(const Given& given);
+
 // One key bound to one field. Not thread-safe.
 class Binding {
  public:
@@ -108,14 +111,19 @@ class StringBinding final : public Binding {
   StringBinding(std::string key, std::string doc, std::string* field)
       : Binding(std::move(key), std::move(doc)), field_(field) {}
   void NotEmpty() { not_empty_ = true; }
+  void OrList() { or_list_ = true; }
+  bool takes_list() const override { return or_list_; }
   Value Get() const override;
-  std::string Expected() const override { return not_empty_ ? "text, not empty" : "text"; }
+  std::string Expected() const override;
+  std::string Hint(const Given& given) const override { return or_list_ ? HintAtList(given) : ""; }
 
  private:
   bool Set(const Given& given) override;
+  bool SetItems(const std::vector<Given>& items) override;
 
   std::string* const field_;
   bool not_empty_ = false;
+  bool or_list_ = false;
 };
 
 class StringsBinding final : public Binding {
@@ -126,7 +134,7 @@ class StringsBinding final : public Binding {
   bool takes_list() const override { return true; }
   Value Get() const override;
   std::string Expected() const override { return not_empty_ ? "list of texts, not empty" : "list of texts"; }
-  std::string Hint(const Given& given) const override;
+  std::string Hint(const Given& given) const override { return HintAtList(given); }
 
  private:
   // An empty text is no item.

@@ -89,6 +89,29 @@ TEST(Lists, OnlyTextsAreItems) {
   EXPECT_EQ(ListViolations("rollout.stop: []"), "");
 }
 
+// PEFT's configurations have `target_modules: [q_proj, v_proj]`.
+TEST(Lists, MayStandForATextWithCommas) {
+  const auto loaded = [](absl::string_view yaml, std::vector<std::string> overrides = {}) {
+    std::string names = "default";
+    Spec spec;
+    spec.String("model.names", &names, "Names.").OrList();
+    const absl::Status status = Load(spec, yaml, "t.yaml", overrides);
+    return status.ok() ? names : std::string(status.message());
+  };
+  EXPECT_EQ(loaded("model.names: a, b"), "a, b");
+  EXPECT_EQ(loaded("model.names: [a, 'b']"), "a,b");
+  EXPECT_EQ(loaded("model:\n  names:\n  - a\n"), "a");
+  EXPECT_EQ(loaded("model.names: []"), "");
+  EXPECT_EQ(loaded("", {"model.names=[a,b]"}), "a,b");
+  EXPECT_EQ(loaded("", {"model.names=a,b"}), "a,b");
+  EXPECT_THAT(loaded("model.names: [a, ~]"), Mentions({"t.yaml:1: model.names:", "null item", "list"}));
+  EXPECT_THAT(loaded("", {"model.names=[a"}), Mentions({"model.names", "[a, b]"}));
+  std::string text;
+  Spec spec;
+  spec.String("name", &text, "One text.");
+  EXPECT_THAT(std::string(Load(spec, "name: [a, b]", "t.yaml", {}).message()), Mentions({"name", "a list", "text"}));
+}
+
 TEST(Lists, AreDumpedInAFormThatLoadsBack) {
   FileLists lists;
   lists.train = {"a.jsonl", "", "b c", "[d]", "e, f", "null", "12", "cuda:1", "g:", "\n\"\\", "é", "#h", "- i", "{j}"};

@@ -67,6 +67,7 @@ FloatKey& FloatKey::AtMost(double bound) { return binding_.AtMost(bound), *this;
 FloatKey& FloatKey::LessThan(double bound) { return binding_.LessThan(bound), *this; }
 
 StringKey& StringKey::NotEmpty() { return binding_.NotEmpty(), *this; }
+StringKey& StringKey::OrList() { return binding_.OrList(), *this; }
 
 ListKey& ListKey::NotEmpty() { return binding_.NotEmpty(), *this; }
 

@@ -64,6 +64,8 @@ class StringKey {
  public:
   explicit StringKey(StringBinding& binding) : binding_(binding) {}
   StringKey& NotEmpty();
+  // The text is a list with commas, which may also be given as a list: [a, b] is "a,b".
+  StringKey& OrList();
 
  private:
   StringBinding& binding_;

@@ -115,7 +115,8 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
       .AtLeast(0)
       .LessThan(1);
   spec.String(prefix + "target_modules", &o.target_modules,
-              "Comma-separated names of the linear layers that get adapters; empty: all but the head.");
+              "Names of the linear layers that get adapters; empty: all but the head.")
+      .OrList();
   spec.Choice(
       prefix + "save_dtype", &o.save_dtype,
       {{"auto", std::nullopt}, {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}},

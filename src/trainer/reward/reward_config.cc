@@ -43,8 +43,7 @@ void BindRule(config::Spec& spec, const std::string& rule, double* weight, std::
               const std::string& meaning) {
   spec.Float(absl::StrCat("reward.", rule, ".weight"), weight, absl::StrCat("Weight of the rule ", meaning));
   const std::string key = absl::StrCat("reward.", rule, ".sources");
-  spec.String(key, sources,
-              "Comma-separated data sources that the rule is for; `aime*`: all that begin so; empty: all.");
+  spec.String(key, sources, "Data sources that the rule is for; `aime*`: all that begin so; empty: all.").OrList();
   spec.Check({key}, [sources] { return Violations(SourceSet::Parse(*sources).status()); });
 }
 

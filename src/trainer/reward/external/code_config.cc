@@ -9,7 +9,8 @@ void BindCodeReward(config::Spec& spec, CodeRewardConfig& c) {
   spec.Float("reward.code.weight", &c.weight,
              "Weight of `code`: the share of the tests of its truth that the program in a response passes. 0: unused.");
   spec.String("reward.code.sources", &c.sources,
-              "Comma-separated data sources that `code` is for; `apps*`: all that begin so; empty: all.");
+              "Data sources that `code` is for; `apps*`: all that begin so; empty: all.")
+      .OrList();
   spec.Bool("reward.code.all_or_nothing", &c.all_or_nothing, "1 for a program that passes all tests, else 0.");
   spec.String("reward.code.python", &c.python, "The Python that runs the programs.").NotEmpty();
   spec.Float("reward.code.test_timeout", &c.test_timeout, "Seconds of a test.").MoreThan(0).AtMost(3600);
