@@ -306,6 +306,7 @@ RunNumbers NumbersOf(Recipe& recipe, Env& env) {
   }
   numbers.max_model_len = reader.First({"rollout.max_model_len", "generate_config.max_model_len"});
   numbers.context_length = reader.First({"rollout.context_length"});
+  numbers.leaves_last_position = reader.IsOn("rollout.leave_last_position");
   numbers.sequence_length = reader.First({"actor_config.seq_length", "megatron_training.seq_length"});
   AddRoles(reader, numbers);
   if (reader.IsMindSpeed()) {

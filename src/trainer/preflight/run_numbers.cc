@@ -306,10 +306,12 @@ class Checker {
                                   ? absl::StrCat(n_.prompt_length.value, " + ", n_.response_length.value)
                                   : n_.longest.key;
     Derive("max_model_len", max_model_len, n_.max_model_len.value > 0 ? n_.max_model_len.key : parts);
-    if (n_.prompt_length.value > 0 && max_model_len >= n_.prompt_length.value) {
-      Derive("max_new_tokens", std::min(n_.response_length.value, max_model_len - n_.prompt_length.value),
+    const int64_t room = max_model_len - n_.prompt_length.value - (n_.leaves_last_position ? 1 : 0);
+    if (n_.prompt_length.value > 0 && room >= 0) {
+      Derive("max_new_tokens", std::min(n_.response_length.value, room),
              absl::StrCat("after the longest prompt: min(", n_.response_length.value, ", ", max_model_len, " - ",
-                          n_.prompt_length.value, ")"));
+                          n_.prompt_length.value,
+                          n_.leaves_last_position ? " - 1, by rollout.leave_last_position)" : ")"));
     }
     for (const Setting* limit : {&n_.max_model_len, &n_.context_length}) {
       if (limit->value == 0 || limit->value >= longest) continue;

@@ -59,6 +59,7 @@ struct RunNumbers {
   Setting longest = {.value = 1};                    // sequence, in tokens
   Setting prompt_length = {}, response_length = {};  // its parts; 0: it has none
   Setting max_model_len = {}, context_length = {};   // of the engine; 0: not given
+  bool leaves_last_position = false;                 // answers end one position before it
   Setting sequence_length = {};                      // of the trainer; 0: not given
   int64_t heads = 0, layers = 0, positions = 0;      // of the model; 0: not known
 

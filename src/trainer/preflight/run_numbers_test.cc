@@ -237,6 +237,9 @@ TEST(RunNumbers, AnEngineTakesTheLongestSequence) {
                           Of("rollout.max_model_len, megatron_training.seq_length", {"1500 tokens", "1536"},
                              "rollout.max_model_len = 1536 or more")));
   EXPECT_THAT(Derived(numbers, "max_new_tokens"), Follows(988, {"min(1024, 1500 - 512)"}));
+  numbers.leaves_last_position = true;
+  EXPECT_THAT(Derived(numbers, "max_new_tokens"),
+              Follows(987, {"min(1024, 1500 - 512 - 1", "rollout.leave_last_position"}));
   numbers.max_model_len = {};
   numbers.context_length.value = 1024;
   EXPECT_THAT(Violations(numbers),
