@@ -150,7 +150,7 @@ class Loader {
       if (!unused.when()) continue;
       for (const std::string& key : unused.keys) {
         const auto given = given_.find(key);
-        if (given == given_.end()) continue;
+        if (given == given_.end() || SaysNothing(*spec_.Find(key))) continue;
         const Entry& entry = entries_[given->second];
         if (options_.lenient) {
           notes_.push_back(absl::StrCat(entry.where, ": ", Named(entry.written, key), ": skipped: ", unused.why));
@@ -192,6 +192,14 @@ class Loader {
     if (std::optional<std::string> value = ValueOf(spec_, key)) return *std::move(value);
     const Spec* const kept = spec_.kept_keys();
     return (kept == nullptr ? std::nullopt : ValueOf(*kept, key)).value_or("not known");
+  }
+
+  // The value of an unused key is what it would be without it, or off.
+  static bool SaysNothing(const Binding& binding) {
+    const Value value = binding.Get();
+    const bool is_zero =
+        value.kind == Value::Kind::kScalar && !value.scalar.quoted && SameScalar(value.scalar.text, "0");
+    return is_zero || ShowYaml(value) == ShowYaml(binding.default_value());
   }
 
   // Finds the entry that gives each key its value.

@@ -113,7 +113,8 @@ class Spec {
   void Check(std::vector<std::string> keys, std::function<std::vector<std::string>()> check);
 
   // While `when` holds for the fields, `keys`, which must be bound, have no meaning: Load() refuses those that are
-  // given, with `why` in the message, and Dump() leaves them out.
+  // given, with `why` in the message, and Dump() leaves them out. A key given as its default or as the number 0, which
+  // switches it off, says the same as no key, and is not refused.
   void Unused(std::vector<std::string> keys, std::function<bool()> when, std::string why);
 
   // Another name of `key`, which must be bound. A file or an override may use either, or both for the same value.

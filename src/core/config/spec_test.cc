@@ -270,6 +270,7 @@ TEST(Load, SaysWhatWouldBeRightInsteadOfWhatIsNotYaml) {
   EXPECT_THAT(Violations("a: 1\nb:\n  c: 1\n d: 2"), ElementsAre(Mentions({"t.yaml:4:2:", "indent"})));
   EXPECT_THAT(Violations("a: @b"), ElementsAre(Mentions({"t.yaml:1:4:", "quotes"})));
   EXPECT_THAT(Violations("a: 'it's'"), ElementsAre(Mentions({"t.yaml:1:8:", "quotes"})));
+  EXPECT_THAT(Violations("a: \"b\nc: 1\n"), ElementsAre(Mentions({"t.yaml:3:", "quotes"}))) << "a line break ends it";
   EXPECT_THAT(Violations("a: {b: 1"), ElementsAre(Mentions({"t.yaml:1:", "'}'"})));
   EXPECT_THAT(Violations("a: \"\\q\""), ElementsAre(Mentions({"t.yaml:1:", "\\\\"})));
 }
@@ -463,6 +464,23 @@ TEST(Spec, RefusesAndDoesNotDumpWhatMeansNothingBesideOtherKeys) {
   EXPECT_EQ(Dump(spec), "model:\n  path: x\n");
   EXPECT_THAT(Load(spec, "model: {size: 5}", "a.yaml", std::vector<std::string>{"model.path=x"}).message(),
               Mentions({"a.yaml:1: model.size:", "the model of model.path has its own"}));
+}
+
+// `loss.centre_coef=0` was refused beside a loss that has none.
+TEST(Spec, TakesAnUnusedKeyThatIsOffOrAsByDefault) {
+  bool used = false;
+  double coef = 0.5;
+  std::string name = "a";
+  Spec spec;
+  spec.Float("coef", &coef, "Weight.").AtLeast(0);
+  spec.String("name", &name, "Text.");
+  spec.Unused(
+      {"coef", "name"}, [&] { return !used; }, "nothing has it");
+  EXPECT_EQ(Load(spec, "coef: 0", "a.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(Load(spec, "coef: 0.50\nname: a", "a.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(Dump(spec), "");
+  EXPECT_THAT(Load(spec, "coef: 0.25\nname: '0'", "a.yaml", {}).message(),
+              Mentions({"a.yaml:1: coef:", "a.yaml:2: name:", "nothing has it"}));
 }
 
 }  // namespace

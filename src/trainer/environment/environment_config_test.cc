@@ -48,7 +48,7 @@ TEST_F(EnvironmentConfigTest, KeysThatMeanNothingAreRefused) {
   EXPECT_THAT(LoadMessage("environment: {max_turns: 3}"), Mentions({"environment.max_turns: ", "environment.program"}));
   EXPECT_THAT(LoadMessage("environment: {name: calculator, retries: 3}"),
               Mentions({"environment.retries: ", "built in"}));
-  EXPECT_THAT(LoadMessage("environment: {program: ./maze, python: python3}"),
+  EXPECT_THAT(LoadMessage("environment: {program: ./maze, python: python3.11}"),
               Mentions({"environment.python: ", "no environment.function"}));
   EXPECT_THAT(LoadMessage("environment: {program: ./maze, url_verify: false}"),
               Mentions({"environment.url_verify: ", "no environment.url"}));

@@ -254,7 +254,8 @@ void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
   spec.Choice("algorithm.kl_ctrl.type", &algorithm.kl_control,
               {{"fixed", KlControl::kFixed}, {"adaptive", KlControl::kAdaptive}},
               "Whether its weight stays, or is changed after each step to reach algorithm.kl_ctrl.target_kl.");
-  spec.Float("algorithm.kl_ctrl.kl_coef", &algorithm.kl.coef, "Its weight; if adaptive, that of the first step.")
+  spec.Float("algorithm.kl_ctrl.kl_coef", &algorithm.kl.coef,
+             "Its weight; 0: none; if adaptive, that of the first step.")
       .AtLeast(0);
   spec.Float("algorithm.kl_ctrl.target_kl", &algorithm.kl_target.kl, "The KL of a token that is steered to.")
       .MoreThan(0);
@@ -280,8 +281,8 @@ void BindOverlongBuffer(config::Spec& spec, AlgorithmSection& algorithm, const R
       .AtLeast(0)
       .AtMost(model::kMaxPositions);
   spec.Float("reward.overlong_buffer.penalty_factor", &algorithm.overlong_buffer.penalty_factor,
-             "What is taken off the reward of an answer of data.max_response_length tokens.")
-      .MoreThan(0);
+             "What is taken off the reward of an answer of data.max_response_length tokens; 0: nothing.")
+      .AtLeast(0);
   spec.Unused(
       {"reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"},
       [&algorithm] { return !algorithm.overlong_buffer.enable; },
@@ -352,7 +353,7 @@ AdvantageOptions AlgorithmSection::advantage_options(const RolloutSection& rollo
   AdvantageOptions options = advantage;
   if (clip_score > 0) options.score_clip = clip_score;
   options.overlong = overlong_options(rollout);
-  if (use_kl_in_reward) options.kl = kl;
+  if (has_kl_in_reward()) options.kl = kl;
   if (use_kl_in_reward && kl_control == KlControl::kAdaptive) options.kl_target = kl_target;
   return options;
 }
@@ -368,9 +369,10 @@ void BindActor(config::Spec& spec, ActorSection& actor, AlgorithmSection& algori
   BindAdvantage(spec, algorithm);
   BindOverlongBuffer(spec, algorithm, run, rollout);
   BindRolloutCorrection(spec, algorithm);
-  spec.Check({"algorithm.use_kl_in_reward", "algorithm.kl_ctrl.kl_coef"}, [&]() -> std::vector<std::string> {
-    if (!algorithm.use_kl_in_reward || algorithm.kl.coef > 0) return {};
-    return {"a KL without weight changes nothing, and an adaptive weight of 0 stays 0; it must be above 0"};
+  spec.Check({"algorithm.kl_ctrl.type", "algorithm.kl_ctrl.kl_coef"}, [&]() -> std::vector<std::string> {
+    const bool adapts = algorithm.use_kl_in_reward && algorithm.kl_control == KlControl::kAdaptive;
+    if (!adapts || algorithm.kl.coef > 0) return {};
+    return {"an adaptive weight of 0 stays 0; it must be above 0"};
   });
   spec.Check({"algorithm.adv_estimator", "trainer.external_stages"}, [&]() -> std::vector<std::string> {
     if (!algorithm.needs_baseline() || !IsExternal(run, "reward")) return {};

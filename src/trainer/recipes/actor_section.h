@@ -51,6 +51,7 @@ struct AlgorithmSection {
     double penalty_factor = 1.0;
   } overlong_buffer;
 
+  bool has_kl_in_reward() const { return use_kl_in_reward && kl.coef != 0; }
   // Whether answers are compared with the likeliest one.
   bool needs_baseline() const { return advantage.estimator == AdvantageEstimator::kRemax; }
   std::optional<algo::OverlongOptions> overlong_options(const RolloutSection& rollout) const;
@@ -72,7 +73,7 @@ int64_t MiniBatchSize(const ActorSection& actor, const AlgorithmSection& algorit
 
 // Whether the recipe needs the log-probabilities of a reference model.
 inline bool NeedsReference(const ActorSection& actor, const AlgorithmSection& algorithm) {
-  return actor.loss.kl_coef != 0 || algorithm.use_kl_in_reward;
+  return actor.loss.kl_coef != 0 || algorithm.has_kl_in_reward();
 }
 
 }  // namespace tdock::trainer

@@ -209,8 +209,9 @@ TEST(ActorSection, WhatDoesNotFitTogetherIsRefused) {
               Mentions({"rollout.n = 1", "at least 2"}));
   EXPECT_THAT(RefusalOf({"actor.target_kl=0.1", "model.dropout=0.1"}),
               Mentions({"actor.target_kl = 0.1", "model.dropout = 0.1"}));
-  EXPECT_THAT(RefusalOf({"algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0"}),
-              Mentions({"algorithm.kl_ctrl.kl_coef = ", "above 0"}));
+  EXPECT_THAT(
+      RefusalOf({"algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive", "algorithm.kl_ctrl.kl_coef=0"}),
+      Mentions({"algorithm.kl_ctrl.kl_coef = ", "above 0"}));
   EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=clip_cov", "actor.policy_loss.clip_cov_ratio=0"}),
               Mentions({"actor.policy_loss.clip_cov_ratio: ", "number > 0"}));
   EXPECT_THAT(RefusalOf({"actor.policy_loss.loss_mode=gpg", "actor.clip_ratio_low=0.1"}),

@@ -58,7 +58,7 @@ TEST(ExternalConfig, KeysThatMeanNothingAreRefused) {
               Mentions({"reward.timeout: ", "reward.function", "reward.program", "reward.url"}));
   EXPECT_THAT(LoadMessage("reward: {program: ./score, error_score: 3}"),
               Mentions({"reward.error_score: ", "reward.on_error"}));
-  EXPECT_THAT(LoadMessage("reward: {program: ./score, python: python3}"),
+  EXPECT_THAT(LoadMessage("reward: {program: ./score, python: python3.11}"),
               Mentions({"reward.python: ", "no reward.function"}));
 }
 
