@@ -1,6 +1,7 @@
 #include "trainer/loop/evaluation.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -101,26 +102,22 @@ class LossEvaluation final : public Evaluation {
 
 class PairEvaluation final : public Evaluation {
  public:
-  PairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score)
-      : samples_(samples), score_(std::move(score)) {}
+  PairEvaluation(std::span<const data::EncodedSample> samples, const PairColumns& columns,
+                 std::shared_ptr<const Objective> objective, ScorePairs score)
+      : samples_(samples), columns_(columns), objective_(std::move(objective)), score_(std::move(score)) {}
 
   absl::Status Run(StepMetrics& metrics, std::vector<Answer>&) override {
     const FreedMemory returned;
+    TDOCK_ASSIGN_OR_RETURN(const PairRows rows, RowsOfPairs(samples_, columns_));
     std::vector<Sequence> answers;
-    std::vector<uint8_t> mask;
-    std::vector<int64_t> lengths;
-    for (const data::EncodedSample& sample : samples_) {
-      const size_t prompt = PairPromptLength(sample);
-      for (const auto& [all, counted] :
-           {std::pair(&sample.ids, &sample.loss_mask), std::pair(&sample.rejected, &sample.rejected_mask)}) {
-        const std::span<const int32_t> ids(*all);
-        answers.push_back({ids.first(prompt), ids.subspan(prompt)});
-        mask.insert(mask.end(), counted->begin() + static_cast<std::ptrdiff_t>(prompt), counted->end());
-        lengths.push_back(static_cast<int64_t>(ids.size() - prompt));
-      }
+    for (size_t row = 0; row < rows.prompts.size(); ++row) {
+      answers.push_back({rows.prompts[row], rows.responses[row]});
     }
-    const algo::Tokens tokens = algo::MakeTokens(at::tensor(mask, at::kByte), lengths);
-    const at::Tensor scores = score_(answers, tokens).to(at::kCPU, at::kDouble).contiguous();
+    const at::NoGradGuard no_grad;
+    TokenBatch batch = BatchOf(rows);
+    const at::Tensor scores = score_(answers, batch).contiguous();
+    StepMetrics of_training;
+    metrics.Mean("val/pair_loss", objective_->Loss(batch, of_training).item<double>());
     const double* const score = scores.const_data_ptr<double>();
     const std::vector<std::string> sources = SourceNames(samples_);
     std::vector<float> margins;
@@ -131,7 +128,6 @@ class PairEvaluation final : public Evaluation {
       metrics.Mean("val/accuracy", right);
       metrics.Mean("val/chosen/mean", chosen);
       metrics.Mean("val/rejected/mean", rejected);
-      metrics.Mean("val/pair_loss", std::max(-margin, 0.0) + std::log1p(std::exp(-std::abs(margin))));
       if (sources[s].empty()) continue;
       metrics.Mean(absl::StrCat("val/accuracy/", sources[s]), right);
       metrics.Mean(absl::StrCat("val/margin/", sources[s]), margin);
@@ -141,7 +137,27 @@ class PairEvaluation final : public Evaluation {
   }
 
  private:
+  // The objective's inputs, without the tensors that the policy computes.
+  static TokenBatch BatchOf(const PairRows& rows) {
+    std::vector<uint8_t> mask;
+    std::vector<int64_t> lengths;
+    for (const std::vector<uint8_t>& of_row : rows.masks) {
+      mask.insert(mask.end(), of_row.begin(), of_row.end());
+      lengths.push_back(static_cast<int64_t>(of_row.size()));
+    }
+    TokenBatch batch;
+    batch.tokens = algo::MakeTokens(at::tensor(mask, at::kByte), lengths);
+    batch.counts = algo::CountsOf(batch.tokens);
+    for (const auto& [name, values] :
+         {std::pair(kMargin, &rows.margins), std::pair(kComparedFrom, &rows.compared_from)}) {
+      if (!values->empty()) batch.columns[name].values = algo::Spread(at::tensor(*values, at::kDouble), batch.tokens);
+    }
+    return batch;
+  }
+
   const std::span<const data::EncodedSample> samples_;
+  const PairColumns columns_;
+  const std::shared_ptr<const Objective> objective_;
   const ScorePairs score_;
 };
 
@@ -375,8 +391,9 @@ std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<c
   return std::make_unique<LossEvaluation>(policy, samples, forward);
 }
 
-std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score) {
-  return std::make_unique<PairEvaluation>(samples, std::move(score));
+std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, const PairColumns& columns,
+                                               std::shared_ptr<const Objective> objective, ScorePairs score) {
+  return std::make_unique<PairEvaluation>(samples, columns, std::move(objective), std::move(score));
 }
 
 std::unique_ptr<Evaluation> MakeAnswerEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,

@@ -13,14 +13,15 @@
 #include "data/encode.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
-#include "trainer/algo/tokens.h"
 #include "trainer/environment/environment.h"
 #include "trainer/environment/environment_config.h"
+#include "trainer/loop/feed.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/reward/reward.h"
 #include "trainer/run_log/run_directory.h"
 #include "trainer/stages/episode_player.h"
 #include "trainer/stages/model_scores.h"
+#include "trainer/stages/objective.h"
 #include "trainer/stages/policy.h"
 #include "trainer/stages/step_metrics.h"
 
@@ -42,14 +43,15 @@ class Evaluation {
 std::unique_ptr<Evaluation> MakeLossEvaluation(const Policy& policy, std::span<const data::EncodedSample> samples,
                                                const ForwardOptions& forward);
 
-// What a model makes of both answers of each pair, [2P], the chosen one first: its implicit rewards, or scores. May
-// throw.
-using ScorePairs = std::function<at::Tensor(std::span<const Sequence> answers, const algo::Tokens& tokens)>;
+// The scores of both answers of each pair, or their implicit rewards, [2P], the chosen one first. Also gives `batch`
+// the objective's inputs from the policy and a reference. All float64, on the CPU. May throw.
+using ScorePairs = std::function<at::Tensor(std::span<const Sequence> answers, TokenBatch& batch)>;
 
 // Of pairs of answers: val/accuracy, the share of pairs whose chosen answer gets more, equal ones count half;
-// val/margin/mean, between both, /max and /min; val/chosen/mean and val/rejected/mean; val/pair_loss, the mean of
-// −log σ(margin); val/accuracy/SOURCE and val/margin/SOURCE.
-std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, ScorePairs score);
+// val/margin/mean, between both, /max and /min; val/chosen/mean and val/rejected/mean; val/pair_loss, the loss
+// of the objective; val/accuracy/SOURCE and val/margin/SOURCE. The pairs are fed to it with these columns.
+std::unique_ptr<Evaluation> MakePairEvaluation(std::span<const data::EncodedSample> samples, const PairColumns& columns,
+                                               std::shared_ptr<const Objective> objective, ScorePairs score);
 
 struct AnswerEvaluationOptions {
   engine::EngineOptions engine;

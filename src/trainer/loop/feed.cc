@@ -129,10 +129,8 @@ size_t PairPromptLength(const data::EncodedSample& sample, bool up_to_difference
   return std::max<size_t>(up_to_difference ? most : std::min(most, PromptLength(sample)), 1);
 }
 
-absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns) {
-  std::vector<std::vector<int32_t>> prompts, responses;
-  std::vector<std::vector<uint8_t>> masks;
-  std::vector<float> margins, compared_from;
+absl::StatusOr<PairRows> RowsOfPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns) {
+  PairRows rows;
   for (const data::EncodedSample& sample : samples) {
     if (std::min(sample.ids.size(), sample.rejected.size()) < 2) {
       return absl::InvalidArgumentError("a pair has an answer without a token behind its prompt");
@@ -142,15 +140,15 @@ absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, co
     for (const auto& [ids, mask] :
          {std::pair(&sample.ids, &sample.loss_mask), std::pair(&sample.rejected, &sample.rejected_mask)}) {
       const auto begin = static_cast<std::ptrdiff_t>(prompt);
-      prompts.emplace_back(ids->begin(), ids->begin() + begin);
-      responses.emplace_back(ids->begin() + begin, ids->end());
-      masks.emplace_back(mask->begin() + begin, mask->end());
+      rows.prompts.emplace_back(ids->begin(), ids->begin() + begin);
+      rows.responses.emplace_back(ids->begin() + begin, ids->end());
+      rows.masks.emplace_back(mask->begin() + begin, mask->end());
       if (!columns.pad_with) continue;
-      responses.back().resize(longest, *columns.pad_with);
-      masks.back().resize(longest, 0);
+      rows.responses.back().resize(longest, *columns.pad_with);
+      rows.masks.back().resize(longest, 0);
     }
     if (columns.pad_with) {
-      compared_from.insert(compared_from.end(), 2, static_cast<float>(SharedLength(sample) - prompt));
+      rows.compared_from.insert(rows.compared_from.end(), 2, static_cast<float>(SharedLength(sample) - prompt));
     }
     if (!columns.margin) continue;
     if (!sample.label) {
@@ -158,14 +156,19 @@ absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, co
           "a pair has no margin, which loss.use_margin asks for: name the column with it in data.columns.label; its ",
           "prompt is \"", EscapeForMessage(sample.prompt_text.substr(0, 80)), "\""));
     }
-    margins.insert(margins.end(), 2, static_cast<float>(*sample.label));
+    rows.margins.insert(rows.margins.end(), 2, static_cast<float>(*sample.label));
   }
+  return rows;
+}
+
+absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns) {
+  TDOCK_ASSIGN_OR_RETURN(const PairRows rows, RowsOfPairs(samples, columns));
   Batch batch;
-  TDOCK_RETURN_IF_ERROR(batch.Add(kPrompt, Column::FromRows(prompts)));
-  TDOCK_RETURN_IF_ERROR(batch.Add(kResponses, Column::FromRows(responses)));
-  TDOCK_RETURN_IF_ERROR(batch.Add(kResponseMask, Column::FromRows(masks)));
-  if (columns.margin) TDOCK_RETURN_IF_ERROR(batch.Add(kMargin, Column::FromValues(margins)));
-  if (columns.pad_with) TDOCK_RETURN_IF_ERROR(batch.Add(kComparedFrom, Column::FromValues(compared_from)));
+  TDOCK_RETURN_IF_ERROR(batch.Add(kPrompt, Column::FromRows(rows.prompts)));
+  TDOCK_RETURN_IF_ERROR(batch.Add(kResponses, Column::FromRows(rows.responses)));
+  TDOCK_RETURN_IF_ERROR(batch.Add(kResponseMask, Column::FromRows(rows.masks)));
+  if (columns.margin) TDOCK_RETURN_IF_ERROR(batch.Add(kMargin, Column::FromValues(rows.margins)));
+  if (columns.pad_with) TDOCK_RETURN_IF_ERROR(batch.Add(kComparedFrom, Column::FromValues(rows.compared_from)));
   return batch;
 }
 

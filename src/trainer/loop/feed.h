@@ -44,8 +44,14 @@ struct PairColumns {
   // says where they differ.
   std::optional<int32_t> pad_with = {};
 };
+struct PairRows {
+  std::vector<std::vector<int32_t>> prompts, responses;
+  std::vector<std::vector<uint8_t>> masks;
+  std::vector<float> margins, compared_from;  // empty unless they are asked for
+};
 // Pairs of answers to learn from: two rows for each sample, the chosen answer first, with prompt, responses,
 // response_mask and, if asked, margin. The prompt is what both begin with, up to the first token that the loss counts.
+absl::StatusOr<PairRows> RowsOfPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns = {});
 absl::StatusOr<Batch> FeedPairs(std::span<const data::EncodedSample> samples, const PairColumns& columns = {});
 
 // The length of the prompt of both answers of a pair; each has at least a token behind it.

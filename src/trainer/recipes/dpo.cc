@@ -92,7 +92,8 @@ class DpoRecipe final : public Recipe {
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
-    plan.stages.push_back(MakeUpdateStage(parts.policy, MakeDpoObjective(config_.dpo), update));
+    const std::shared_ptr<const Objective> objective = MakeDpoObjective(config_.dpo);
+    plan.stages.push_back(MakeUpdateStage(parts.policy, objective, update));
     if (parts.validation.empty()) return plan;
     // Of the chosen answers.
     if (Evaluates(config_.trainer, "perplexity")) {
@@ -100,13 +101,14 @@ class DpoRecipe final : public Recipe {
     }
     if (!Evaluates(config_.trainer, "pairs")) return plan;
     plan.evaluations.push_back(MakePairEvaluation(
-        parts.validation,
-        [this, &policy = parts.policy, scoring](std::span<const Sequence> answers, const algo::Tokens& tokens) {
-          const at::Tensor gained =
-              LogProbs(policy.decoder, answers, scoring) - LogProbs(reference_->decoder, answers, scoring);
-          const at::Tensor on_host = gained.to(at::kCPU, at::kDouble);
-          return config_.dpo.loss.beta *
-                 (config_.dpo.average ? algo::MeanBySequence(on_host, tokens) : algo::SumBySequence(on_host, tokens));
+        parts.validation, PairColumns(), objective,
+        [this, &policy = parts.policy, scoring](std::span<const Sequence> answers, TokenBatch& batch) {
+          batch.log_probs = LogProbs(policy.decoder, answers, scoring).to(at::kCPU, at::kDouble);
+          at::Tensor& ref_log_probs = batch.columns[kRefLogProb].values;
+          ref_log_probs = LogProbs(reference_->decoder, answers, scoring).to(at::kCPU, at::kDouble);
+          const at::Tensor gained = batch.log_probs - ref_log_probs;
+          return config_.dpo.loss.beta * (config_.dpo.average ? algo::MeanBySequence(gained, batch.tokens)
+                                                              : algo::SumBySequence(gained, batch.tokens));
         }));
     return plan;
   }

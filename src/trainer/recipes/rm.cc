@@ -85,19 +85,21 @@ class RewardModelRecipe final : public Recipe {
     UpdateOptions update = parts.update(config_.optim, forward);
     update.name = "train";
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
-    plan.stages.push_back(MakeUpdateStage(parts.policy, MakeRewardObjective(objective()), update));
+    const std::shared_ptr<const Objective> objective = MakeRewardObjective(options());
+    plan.stages.push_back(MakeUpdateStage(parts.policy, objective, update));
     if (parts.validation.empty() || !Evaluates(config_.trainer, "pairs")) return plan;
-    plan.evaluations.push_back(
-        MakePairEvaluation(parts.validation, [&policy = parts.policy, forward, score = objective().score](
-                                                 std::span<const Sequence> answers, const algo::Tokens& tokens) {
-          const at::Tensor values = Values(policy.decoder, answers, forward, Scored::kValuesAt);
-          return AnswerScores(values.to(at::kCPU), tokens, score);
+    plan.evaluations.push_back(MakePairEvaluation(
+        parts.validation, columns, objective,
+        [&policy = parts.policy, forward, score = options().score](std::span<const Sequence> answers,
+                                                                   TokenBatch& batch) {
+          batch.values = Values(policy.decoder, answers, forward, Scored::kValuesAt).to(at::kCPU, at::kDouble);
+          return AnswerScores(batch.values, batch.tokens, score);
         }));
     return plan;
   }
 
  private:
-  RewardObjectiveOptions objective() const {
+  RewardObjectiveOptions options() const {
     using Loss = RewardObjectiveOptions::Loss;
     return {.loss = config_.loss == LossType::kEveryToken ? Loss::kEveryToken : Loss::kBradleyTerry,
             .score = config_.loss == LossType::kMean ? AnswerScore::kMean : AnswerScore::kLastToken,
