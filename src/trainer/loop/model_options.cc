@@ -87,6 +87,7 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
                {"llama3", std::string("llama3")},
                {"yarn", std::string("yarn")}},
               "Rope scaling instead of config.json's; none: config.json's. Saved with the checkpoint.");
+  spec.Alias(rope + "rope_type", rope + "type");  // model files have either
   spec.Float(rope + "factor", &o.rope_scaling.factor,
              "Factor by which sequences may be longer, at least 1; required for every type but default.")
       .AtLeast(0);

@@ -47,7 +47,7 @@ TEST(ModelOptions, OfARopeScalingAreThoseOfConfigJson) {
 
 TEST(ModelOptions, OfYarnReachTheRope) {
   const std::string rope = "model.override_config.rope_scaling.";
-  const auto options = Read({rope + "type=yarn", rope + "factor=4", rope + "attention_factor=1.5",
+  const auto options = Read({rope + "rope_type=yarn", rope + "factor=4", rope + "attention_factor=1.5",
                              rope + "beta_fast=16", rope + "beta_slow=2"});
   ASSERT_TRUE(options.ok()) << options.status();
   model::ModelConfig config = model::TinyConfig(model::Architecture::kLlama, true);
