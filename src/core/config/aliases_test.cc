@@ -13,6 +13,7 @@ namespace tdock::config {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 struct Named {
   double lr = 1.0;
@@ -112,6 +113,16 @@ TEST(AliasValue, StandsForAValue) {
   EXPECT_EQ(LoadedByAlias("", {"actor.type=low_var_kl"}).type, "k3");
   EXPECT_THAT(AliasViolations("actor.type: low_var"),
               ElementsAre(Mentions({"t.yaml:1: actor.type:", "\"low_var\"", "k1 or k3"})));
+}
+
+TEST(RefuseValue, SaysWhyAnotherProgramsValueIsNoneHere) {
+  std::string type = "a";
+  Spec spec;
+  spec.Choice("type", &type, {{"a", std::string("a")}, {"b", std::string("b")}}, "Type.");
+  spec.RefuseValue("type", "plateau", "it follows a metric");
+  EXPECT_THAT(std::string(Load(spec, "type: Plateau", "t.yaml", {}).message()),
+              Mentions({"t.yaml:1: type:", "\"Plateau\"", "a or b", "it follows a metric"}));
+  EXPECT_THAT(std::string(Load(spec, "type: c", "t.yaml", {}).message()), testing::Not(HasSubstr("metric")));
 }
 
 TEST(Spread, GivesEachKeyThatIsNotGivenItself) {

@@ -63,6 +63,15 @@ void Binding::AddOtherValue(absl::string_view other, std::string value) {
   other_values_[absl::AsciiStrToLower(other)] = std::move(value);
 }
 
+void Binding::AddRefusedValue(absl::string_view other, std::string why) {
+  refused_values_[absl::AsciiStrToLower(other)] = std::move(why);
+}
+
+std::string Binding::Hint(const Given& given) const {
+  const auto refused = refused_values_.find(absl::AsciiStrToLower(given.text));
+  return refused == refused_values_.end() ? "" : absl::StrCat("; ", refused->second);
+}
+
 bool Binding::Fill(const Value& value) {
   if (value.kind == Value::Kind::kList) return SetItems(value.items);
   if (value.kind != Value::Kind::kScalar) return false;

@@ -32,6 +32,8 @@ class Binding {
   void remember_default() { default_ = Get(); }
   // From now on Fill() takes the scalar `other`, in upper or lower case, for `value`.
   void AddOtherValue(absl::string_view other, std::string value);
+  // From now on Hint() says `why` of this scalar, which Fill() does not take.
+  void AddRefusedValue(absl::string_view other, std::string why);
 
   // Sets the field, or returns false and leaves it unchanged if `value` is not what Expected() says.
   bool Fill(const Value& value);
@@ -41,7 +43,7 @@ class Binding {
   // What Fill() takes, such as "integer ≥ 1".
   virtual std::string Expected() const = 0;
   // An addition to that for the value `given`, such as " in 64 bits"; often empty.
-  virtual std::string Hint(const Given&) const { return ""; }
+  virtual std::string Hint(const Given& given) const;
 
  protected:
   virtual bool Set(const Given& given) = 0;
@@ -52,7 +54,8 @@ class Binding {
   const std::string key_;
   const std::string doc_;
   Value default_;
-  absl::flat_hash_map<std::string, std::string> other_values_;  // by the other in lower case
+  absl::flat_hash_map<std::string, std::string> other_values_;    // by the other in lower case
+  absl::flat_hash_map<std::string, std::string> refused_values_;  // the reasons, likewise
 };
 
 class IntBinding final : public Binding {

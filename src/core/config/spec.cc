@@ -159,6 +159,12 @@ void Spec::AliasValue(absl::string_view key, absl::string_view other, std::strin
   binding->AddOtherValue(other, std::move(value));
 }
 
+void Spec::RefuseValue(absl::string_view key, absl::string_view other, std::string why) {
+  Binding* binding = Find(key);
+  TDOCK_CHECK(binding != nullptr, absl::StrCat(key, " is not bound"));
+  binding->AddRefusedValue(other, std::move(why));
+}
+
 void Spec::Ignore(std::string name, std::string why, std::vector<std::string> harmless) {
   CheckOtherName(name);
   meaningless_.push_back({std::move(name), std::move(why), std::move(harmless), /*may_be_skipped=*/true});

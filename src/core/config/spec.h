@@ -127,6 +127,9 @@ class Spec {
   // Another way to write the value `value` of `key`, which must be bound, such as another program's name of a choice,
   // in upper or lower case.
   void AliasValue(absl::string_view key, absl::string_view other, std::string value);
+  // A value that other programs have for `key`, a bound choice, and that is none here: the message about it ends with
+  // `why`.
+  void RefuseValue(absl::string_view key, absl::string_view other, std::string why);
 
   // A key or a section that other programs have and that means nothing here, for the reason `why`. Load() refuses it,
   // or skips it if asked to be lenient. A null changes nothing and is skipped, and so is a value of `harmless`, which
