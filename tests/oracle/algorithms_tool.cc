@@ -20,6 +20,7 @@
 #include "trainer/algo/advantage.h"
 #include "trainer/algo/covariance.h"
 #include "trainer/algo/importance.h"
+#include "trainer/algo/lr_schedule.h"
 #include "trainer/algo/policy_loss.h"
 #include "trainer/algo/preference.h"
 #include "trainer/algo/value_loss.h"
@@ -44,6 +45,16 @@ const std::map<std::string, KlEstimator> kEstimators = {{"k1", KlEstimator::kK1}
                                                         {"k2", KlEstimator::kK2},
                                                         {"k3", KlEstimator::kK3},
                                                         {"k3+", KlEstimator::kK3Plus}};
+const std::map<std::string, LrDecay> kDecays = {{"constant", LrDecay::kConstant},
+                                                {"linear", LrDecay::kLinear},
+                                                {"cosine", LrDecay::kCosine},
+                                                {"cosine_with_restarts", LrDecay::kCosineWithRestarts},
+                                                {"cosine_warmup_with_min_lr", LrDecay::kCosineOneAhead},
+                                                {"polynomial", LrDecay::kPolynomial},
+                                                {"inverse_sqrt", LrDecay::kInverseSqrt},
+                                                {"warmup_stable_decay", LrDecay::kWarmupStableDecay}};
+const std::map<std::string, LrCurve> kCurves = {
+    {"linear", LrCurve::kLinear}, {"cosine", LrCurve::kCosine}, {"1-sqrt", LrCurve::kOneMinusSqrt}};
 const std::map<std::string, DpoKind> kDpoKinds = {
     {"sigmoid", DpoKind::kSigmoid}, {"robust", DpoKind::kRobust}, {"ipo", DpoKind::kIpo}};
 
@@ -141,6 +152,24 @@ class Call {
     return {{"weights", Listed(RolloutWeights(Tensor("training"), Tensor("rollout"), tokens_, options).weights)}};
   }
 
+  // The factors of the first `steps` steps.
+  Json Schedule() const {
+    const LrSchedule schedule{.decay = kDecays.at(options_.at("kind")),
+                              .warmup_steps = options_.at("warmup"),
+                              .total_steps = options_.at("total"),
+                              .floor = Number("floor", 0),
+                              .cycles = Number("cycles", 0.5),
+                              .power = Number("power", 1),
+                              .timescale = options_.value("timescale", int64_t{0}),
+                              .decay_steps = options_.value("decay_steps", int64_t{0}),
+                              .warmup_curve = kCurves.at(options_.value("warmup_curve", "linear")),
+                              .decay_curve = kCurves.at(options_.value("decay_curve", "cosine")),
+                              .warmup_start = Number("warmup_start", 0)};
+    Json factors = Json::array();
+    for (int64_t step = 0; step < options_.at("steps").get<int64_t>(); ++step) factors.push_back(schedule.Factor(step));
+    return {{"factors", factors}};
+  }
+
   Json Covariance() const {
     return {{"selected",
              Listed(LargestCovariance(Tensor("log_probs"), Tensor("advantages"), tokens_, Number("fraction", 0)))}};
@@ -180,9 +209,9 @@ class Call {
 
 int Main() {
   const std::map<std::string, Json (Call::*)() const> calls = {
-      {"actor", &Call::Actor},          {"value", &Call::Value},         {"dpo", &Call::Dpo},
-      {"weights", &Call::Weights},      {"advantage", &Call::Advantage}, {"bradley_terry", &Call::BradleyTerry},
-      {"covariance", &Call::Covariance}};
+      {"actor", &Call::Actor},           {"value", &Call::Value},         {"dpo", &Call::Dpo},
+      {"weights", &Call::Weights},       {"advantage", &Call::Advantage}, {"bradley_terry", &Call::BradleyTerry},
+      {"covariance", &Call::Covariance}, {"schedule", &Call::Schedule}};
   for (std::string line; std::getline(std::cin, line);) {
     Json answer;
     try {

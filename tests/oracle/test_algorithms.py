@@ -265,6 +265,58 @@ def test_reward_losses_are_those_of_trl(margins, centre):
     assert_same(batch, answer, loss.item(), values.grad.numpy(), "values")
 
 
+# ---- transformers.
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "kwargs"),
+    [
+        ("constant", {}, {}),
+        ("linear", {}, {}),
+        ("cosine", {}, {}),
+        ("cosine", {"cycles": 1.5}, {"num_cycles": 1.5}),
+        ("cosine_with_restarts", {}, {}),
+        ("cosine_with_restarts", {"cycles": 3}, {"num_cycles": 3}),
+        ("polynomial", {"power": 2.5}, {"power": 2.5, "lr_end": 0.0}),
+        ("polynomial", {"power": 2, "floor": 0.1}, {"power": 2, "lr_end": 0.1}),
+        ("inverse_sqrt", {}, {}),
+        ("inverse_sqrt", {"timescale": 50}, {"timescale": 50}),
+        ("cosine", {"floor": 0.2}, {"min_lr_rate": 0.2}),
+        ("cosine_warmup_with_min_lr", {"floor": 0.2}, {"min_lr_rate": 0.2}),
+        ("cosine_warmup_with_min_lr", {"floor": 0.2, "warmup_start": 0.1}, {"min_lr_rate": 0.2, "warmup_lr_rate": 0.1}),
+        *(
+            ("warmup_stable_decay",
+             {"floor": 0.2, "decay_steps": 30, "warmup_curve": curve, "decay_curve": curve},
+             {"min_lr_ratio": 0.2, "num_decay_steps": 30, "warmup_type": curve, "decay_type": curve})
+            for curve in ("linear", "cosine", "1-sqrt")
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("warmup", [0, 20])
+def test_learning_rates_are_those_of_transformers(kind, options, kwargs, warmup):
+    from transformers import get_scheduler
+
+    steps, total = 130, 120
+    with_floor = {"cosine": "cosine_with_min_lr"} if "floor" in options else {}
+    name = {"constant": "constant_with_warmup", **with_floor}.get(kind, kind)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = get_scheduler(name, optimizer, warmup, total, scheduler_specific_kwargs=kwargs)
+    theirs = []
+    for _ in range(steps + 1):
+        theirs.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    call = {"call": "schedule", "lengths": [1], "mask": [1], "tensors": {}}
+    options = {"kind": kind, "warmup": warmup, "total": total, "steps": steps, **options}
+    factors = ours(call | {"options": options})["factors"]
+    # Warm-ups begin a step earlier there, at 0, except for the one whose name says that it has one.
+    ahead = 0 if kind == "cosine_warmup_with_min_lr" else 1
+    assert factors[:warmup] == pytest.approx(theirs[ahead : warmup + ahead], abs=1e-12)
+    # A cosine goes on in waves behind the last step there.
+    end = total if "cosine" in kind else steps
+    assert factors[warmup:end] == pytest.approx(theirs[warmup:end], abs=1e-12)
+
+
 # ---- verl, whose formulas are written here a second time.
 
 

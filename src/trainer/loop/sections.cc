@@ -494,14 +494,7 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
   spec.Float(prefix + ".weight_decay", &s.weight_decay, "Decoupled weight decay of matrices.").AtLeast(0);
   spec.Float(prefix + ".clip_grad", &s.clip_grad, "Gradients are clipped to this global norm; 0: no clipping.")
       .AtLeast(0);
-  spec.Int(prefix + ".lr_warmup_steps", &s.lr_warmup_steps, "Steps over which the learning rate rises to its peak.")
-      .AtLeast(0);
-  spec.Choice(prefix + ".lr_scheduler_type", &s.lr_scheduler_type,
-              {{"constant", LrDecay::kConstant}, {"linear", LrDecay::kLinear}, {"cosine", LrDecay::kCosine}},
-              "How the learning rate decays after its peak.");
-  spec.Float(prefix + ".min_lr_ratio", &s.min_lr_ratio, "Final learning rate as a fraction of the peak.")
-      .AtLeast(0)
-      .AtMost(1);
+  BindSchedule(spec, prefix, s.lr_schedule);
   spec.Choice(prefix + ".moment_dtype", &s.moment_dtype,
               {{"float32", MomentType::kFloat32}, {"int8", MomentType::kInt8}},
               "How AdamW's moments are stored; int8 takes a quarter of the memory and more time.");

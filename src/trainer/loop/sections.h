@@ -14,6 +14,7 @@
 #include "engine/sampling/sampling_params.h"
 #include "model/decoder/decoder.h"
 #include "tdock/options.h"
+#include "trainer/algo/lr_schedule.h"
 #include "trainer/environment/environment_config.h"
 #include "trainer/loop/model_options.h"
 #include "trainer/loop/rollout_servers_section.h"
@@ -37,9 +38,7 @@ struct OptimSection {
   double beta2 = 0.999;
   double weight_decay = 0.01;
   double clip_grad = 1.0;
-  int64_t lr_warmup_steps = 0;
-  LrDecay lr_scheduler_type = LrDecay::kConstant;
-  double min_lr_ratio = 0.0;
+  algo::LrSchedule lr_schedule;  // total_steps is not of the configuration
   MomentType moment_dtype = MomentType::kFloat32;
   bool offload = false;
   int64_t max_skipped_steps = 3;
@@ -56,8 +55,10 @@ struct OptimSection {
             .offload = offload,
             .seed = rounding_seed};
   }
-  LrSchedule schedule(int64_t total_steps) const {
-    return {lr_scheduler_type, lr_warmup_steps, total_steps, min_lr_ratio};
+  algo::LrSchedule schedule(int64_t total_steps) const {
+    algo::LrSchedule schedule = lr_schedule;
+    schedule.total_steps = total_steps;
+    return schedule;
   }
 };
 
@@ -258,6 +259,8 @@ int64_t DrawnAtOnce(const RunConfig& config);
 // The columns of a sample that its reward reads beside those that all have: those that are kept, and kMessages. None
 // where rules alone score.
 std::vector<std::string> RewardColumns(const RunConfig& config);
+// PREFIX.lr_warmup_steps, lr_scheduler_type, min_lr_ratio and lr_scheduler_kwargs.
+void BindSchedule(config::Spec& spec, const std::string& prefix, algo::LrSchedule& schedule);
 // Of the model with these options; null: the policy. `prefix` ends with "optim".
 void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& run, OptimSection& section,
                const ModelOptions* of = nullptr);

@@ -25,8 +25,10 @@ constexpr OtherName kSections[] = {
 // verl's, without actor_rollout_ref.
 constexpr OtherName kVerlKeys[] = {
     {"actor.grad_clip", "actor.optim.clip_grad"},
+    {"actor.optim.num_cycles", "actor.optim.lr_scheduler_kwargs.num_cycles"},
     {"actor.optim.warmup_style", "actor.optim.lr_scheduler_type"},
     {"critic.grad_clip", "critic.optim.clip_grad"},
+    {"critic.optim.num_cycles", "critic.optim.lr_scheduler_kwargs.num_cycles"},
     {"critic.optim.warmup_style", "critic.optim.lr_scheduler_type"},
     {"critic.model.enable_gradient_checkpointing", "critic.model.recompute"},
     {"model.enable_gradient_checkpointing", "model.recompute"},
@@ -178,7 +180,6 @@ constexpr Foreign kIgnored[] = {
     {"actor.freeze_vision_tower", kNoImages},
     {"actor.optim.optimizer_impl", kOneAdamW},
     {"actor.optim.total_training_steps", "trainer.total_training_steps is it"},
-    {"actor.optim.num_cycles", "the cosine schedule goes down once"},
     {"ref.rollout_n", "rollout.n is it"},
     {"ref.strategy", kNotSharded},
     {"ref.fsdp_config", kNotSharded},

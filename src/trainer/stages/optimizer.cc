@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -23,21 +22,6 @@ constexpr int64_t kStretch = int64_t{1} << 20;
 at::ScalarType WideType(const at::Tensor& weights) { return at::promoteTypes(weights.scalar_type(), at::kFloat); }
 
 }  // namespace
-
-double LrSchedule::Factor(int64_t step) const {
-  if (step < warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  const double length = static_cast<double>(std::max<int64_t>(total_steps - warmup_steps, 1));
-  const double done = std::min(static_cast<double>(step - warmup_steps) / length, 1.0);
-  switch (decay) {
-    case LrDecay::kConstant:
-      return 1.0;
-    case LrDecay::kLinear:
-      return 1.0 - (1.0 - floor) * done;
-    case LrDecay::kCosine:
-      return floor + (1.0 - floor) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
-  }
-  return 1.0;
-}
 
 std::vector<ParameterPart> WholeParts(const std::vector<ParameterGroup>& groups) {
   std::vector<ParameterPart> parts;

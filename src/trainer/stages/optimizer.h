@@ -1,4 +1,4 @@
-// AdamW over a decoder's parameters, with a learning-rate schedule and gradient clipping.
+// AdamW over a decoder's parameters, with gradient clipping.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,21 +14,6 @@
 #include "trainer/stages/block_bytes.h"
 
 namespace tdock::trainer {
-
-enum class LrDecay { kConstant, kLinear, kCosine };
-
-// The learning rate at a step, relative to its peak.
-//
-// Warm-up: (step + 1) / warmup_steps, so that the first step already has an effect. Then, over the remaining steps,
-// from 1 down to `floor`: linearly, along half a cosine, or constant.
-struct LrSchedule {
-  LrDecay decay = LrDecay::kConstant;
-  int64_t warmup_steps = 0;
-  int64_t total_steps = 0;
-  double floor = 0.0;
-
-  double Factor(int64_t step) const;
-};
 
 enum class MomentType { kFloat32, kInt8 };
 

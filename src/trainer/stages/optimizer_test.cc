@@ -280,24 +280,6 @@ TEST(AdamW, AGradientThatIsNotFiniteChangesNoParameter) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(LrSchedule, RisesThenFallsToItsFloor) {
-  const LrSchedule linear{LrDecay::kLinear, 20, 200, 0.1};
-  EXPECT_DOUBLE_EQ(linear.Factor(0), 0.05);
-  EXPECT_DOUBLE_EQ(linear.Factor(19), 1.0);
-  EXPECT_DOUBLE_EQ(linear.Factor(20), 1.0);
-  EXPECT_DOUBLE_EQ(linear.Factor(110), 0.55);
-  EXPECT_DOUBLE_EQ(linear.Factor(200), 0.1);
-  EXPECT_DOUBLE_EQ(linear.Factor(1000), 0.1);
-  // Published values of the cosine schedule with 100 warm-up steps of 1000, counted there from one step earlier.
-  const LrSchedule cosine{LrDecay::kCosine, 100, 1000, 0.0};
-  EXPECT_NEAR(cosine.Factor(49), 0.5, 1e-12);
-  EXPECT_NEAR(cosine.Factor(99), 1.0, 1e-12);
-  EXPECT_NEAR(cosine.Factor(325), 0.853553, 1e-6);
-  EXPECT_NEAR(cosine.Factor(550), 0.5, 1e-12);
-  EXPECT_NEAR(cosine.Factor(1000), 0.0, 1e-12);
-  EXPECT_DOUBLE_EQ(LrSchedule{}.Factor(5), 1.0);
-}
-
 // Saved after some steps and loaded into a new one, it goes on to the bit.
 TEST_P(AdamWTest, GoesOnFromItsState) {
   for (const MomentType moments : {MomentType::kFloat32, MomentType::kInt8}) {

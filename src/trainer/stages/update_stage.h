@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tdock/dock.h"
+#include "trainer/algo/lr_schedule.h"
 #include "trainer/stages/loss_scale.h"
 #include "trainer/stages/objective.h"
 #include "trainer/stages/optimizer.h"
@@ -35,7 +36,7 @@ struct UpdateOptions {
   double lr = 1e-6;
   double lora_lr = 0;           // of adapters; 0: as lr
   double head_lr = 0;           // of a value head, or of a token head that is not the embedding; 0: as lr
-  LrSchedule schedule;          // in steps of the recipe from the first that trains
+  algo::LrSchedule schedule;    // in steps of the recipe from the first that trains
   int64_t mini_batch_size = 0;  // samples of one optimizer step; 0: all that are taken
   uint64_t seed = 0;   // of which samples share a mini-batch, and of what is dropped: see Decoder::SetDropout()
   int64_t epochs = 1;  // how often each sample is trained on, in other mini-batches each time
