@@ -20,6 +20,8 @@ LORA = {
     "qwen3": {"r": 4, "target_modules": ["k_proj", "up_proj"]},
     "opt": {"r": 4, "target_modules": ["fc1", "out_proj"]},
     "gpt2": {"r": 4, "target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True},
+    "llama-biases": {"r": 2, "target_modules": ["q_proj"], "modules_to_save": ["norm", "lm_head", "embed_tokens"]},
+    "gpt2-untied": {"r": 2, "target_modules": ["c_fc"], "fan_in_fan_out": True, "modules_to_save": ["ln_f", "wpe"]},
 }
 
 
@@ -31,6 +33,8 @@ def adapted(model, name):
         for parameter_name, parameter in model.named_parameters():
             if "lora_" in parameter_name:
                 parameter.normal_(0, 0.1)
+            elif ".modules_to_save." in parameter_name:
+                parameter.add_(0.3 * torch.randn_like(parameter))
     return model
 
 
@@ -91,7 +95,8 @@ def test_a_run_trains_adapters_and_saves_them_beside_the_merged_model(run_dir, t
     subprocess.run(["python3", "examples/arithmetic/make_data.py", tmp_path], cwd=ROOT, check=True)
     run_program(
         "tdock", "train", tmp_path / "run.yaml", "--run-dir", run, f"model.path={base}", "model.lora_rank=4",
-        "model.target_modules=q_proj,down_proj", "model.recompute=layers", f"data.path={tmp_path}/train.jsonl",
+        "model.target_modules=q_proj,down_proj", "model.modules_to_save=[norm]", "model.recompute=layers",
+        f"data.path={tmp_path}/train.jsonl",
         "data.max_length=16", "trainer.total_training_steps=20", "optim.lr=1e-3",
     )  # fmt: skip
     checkpoint = run / "checkpoint"
@@ -101,6 +106,9 @@ def test_a_run_trains_adapters_and_saves_them_beside_the_merged_model(run_dir, t
     assert difference(merged, our_logits(base, "full", given, width=width)) > 1e-3
     adapter = checkpoint / "adapter"
     assert difference(merged, our_logits(base, "full", given, "--adapters", adapter, width=width)) < TOLERANCE
+    saved = load_file(adapter / "adapter_model.safetensors")
+    norms = [name for name in load_file(base / "model.safetensors") if "norm" in name]
+    assert {f"base_model.model.{name}" for name in norms} == {name for name in saved if "lora_" not in name}
     theirs = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), adapter).eval()
     assert difference(full_logits(theirs, given["rows"]), merged) < TOLERANCE
 

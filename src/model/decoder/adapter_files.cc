@@ -22,19 +22,18 @@ constexpr char kConfigName[] = "adapter_config.json";
 constexpr char kWeightsName[] = "adapter_model.safetensors";
 constexpr char kPrefix[] = "base_model.model.";
 
-// What the weight file has, under the names that it has there, perhaps with a value head.
-NamedTensors SavedTensors(const Decoder& decoder, bool with_head) {
+// The factors and the modules saved with them, under the names that the weight file has for them.
+NamedTensors SavedTensors(const Decoder& decoder, const LoraConfig& config) {
   NamedTensors named;
   for (auto& [name, factor] : decoder.NamedAdapters()) named.emplace_back(kPrefix + name, factor);
-  if (with_head) {
-    named.emplace_back(kPrefix + HeadName(Head::kValue), decoder.NamedWeights().back().second);
-  }
+  for (auto& [name, weight] : decoder.SavedWeights(config)) named.emplace_back(kPrefix + name, weight);
   return named;
 }
 
-// Whether the file holds such factors, perhaps a value head, and nothing else.
-absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, bool with_head, const Decoder& decoder) {
-  if (with_head) wanted.emplace_back(HeadName(Head::kValue), std::vector{int64_t{1}, decoder.config().embedding()});
+// InvalidArgument unless the file holds factors of these shapes, the modules saved with them, and nothing else.
+absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, const LoraConfig& config,
+                       const Decoder& decoder) {
+  for (const auto& [name, weight] : decoder.SavedWeights(config)) wanted.emplace_back(name, weight.sizes().vec());
   WeightCheck check(file.names());
   for (const auto& [bare, shape] : wanted) {
     const std::string name = kPrefix + bare;
@@ -59,7 +58,7 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder)
   TDOCK_ASSIGN_OR_RETURN(const std::string json, ReadFileUpTo(env, path, kMaxConfigBytes));
   const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json);
   if (!config.ok()) return Annotate(config.status(), path);
-  if (config->head_saved && decoder->config().head != Head::kValue) {
+  if (config->saves("score") && decoder->config().head != Head::kValue) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": the adapters include a value head, which the model lacks"));
   }
   // The file is checked before there is memory for what it should hold: a rank is a few bytes of text.
@@ -67,9 +66,9 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder)
   if (!shapes.ok()) return Annotate(shapes.status(), path);
   const std::string weights = JoinPath(folder, kWeightsName);
   TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, weights));
-  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, *std::move(shapes), config->head_saved, *decoder), weights));
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, *std::move(shapes), *config, *decoder), weights));
   TDOCK_RETURN_IF_ERROR(decoder->AddAdapters(*config, 0));
-  return CopyInto(file, SavedTensors(*decoder, config->head_saved));
+  return CopyInto(file, SavedTensors(*decoder, *config));
 }
 
 absl::Status ReloadAdapters(Env& env, const std::string& folder, Decoder* decoder) {
@@ -78,9 +77,9 @@ absl::Status ReloadAdapters(Env& env, const std::string& folder, Decoder* decode
   TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, path));
   NamedShapes shapes;
   for (const auto& [name, factor] : decoder->NamedAdapters()) shapes.emplace_back(name, factor.sizes().vec());
-  const bool with_head = decoder->lora()->head_saved;
-  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, std::move(shapes), with_head, *decoder), path));
-  return CopyInto(file, SavedTensors(*decoder, with_head));
+  const LoraConfig& config = *decoder->lora();
+  TDOCK_RETURN_IF_ERROR(Annotate(CheckFile(file, std::move(shapes), config, *decoder), path));
+  return CopyInto(file, SavedTensors(*decoder, config));
 }
 
 absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model) {
@@ -90,8 +89,7 @@ absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& de
   // As with checkpoints, the description goes first and comes last.
   const std::string path = JoinPath(folder, kConfigName);
   if (env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.Remove(path));
-  TDOCK_RETURN_IF_ERROR(
-      WriteTensors(env, JoinPath(folder, kWeightsName), SavedTensors(decoder, decoder.lora()->head_saved)));
+  TDOCK_RETURN_IF_ERROR(WriteTensors(env, JoinPath(folder, kWeightsName), SavedTensors(decoder, *decoder.lora())));
   const ModelConfig& config = decoder.config();
   LoraConfig lora = *decoder.lora();
   if (lora.targets.empty()) {

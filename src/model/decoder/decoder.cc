@@ -205,6 +205,8 @@ Decoder Decoder::Snapshot() const {
   Decoder copy = *this;
   copy.Unpack();
   const auto replace = [](at::Tensor& tensor) { tensor = tensor.detach().clone(); };
+  const NamedTensors saved = SavedWeights(*lora_);
+  std::vector<at::Tensor*> weights = copy.WeightsAroundLayers();
   for (Layer& layer : copy.layers_) {
     for (Linear Layer::*const linear : kLinears) {
       for (Adapter& adapter : (layer.*linear).adapters) {
@@ -212,8 +214,13 @@ Decoder Decoder::Snapshot() const {
         replace(adapter.b);
       }
     }
+    const std::vector<at::Tensor*> of_layer = WeightsOf(layer);
+    weights.insert(weights.end(), of_layer.begin(), of_layer.end());
   }
-  if (config_.head == Head::kValue) replace(copy.head_);
+  for (at::Tensor* const weight : weights) {
+    const auto is_it = [&](const auto& named) { return named.second.is_same(*weight); };
+    if (std::any_of(saved.begin(), saved.end(), is_it)) replace(*weight);
+  }
   copy.CollectParameters();
   return copy;
 }
@@ -248,7 +255,7 @@ void Decoder::SetTrainable(bool trainable) {
     adapter->a.set_requires_grad(trainable);
     adapter->b.set_requires_grad(trainable);
   }
-  if (config_.head == Head::kValue) head_.set_requires_grad(trainable);
+  for (const auto& [name, weight] : SavedWeights(*lora_)) weight.set_requires_grad(trainable);
 }
 
 std::vector<at::Tensor> Decoder::trainable() const {
@@ -294,6 +301,10 @@ std::vector<at::Tensor*> Decoder::WeightsOf(Layer& layer) {
   return weights;
 }
 
+std::vector<at::Tensor*> Decoder::WeightsAroundLayers() {
+  return {&embedding_, &positions_, &project_in_.weight, &norm_.weight, &norm_.bias, &project_out_.weight, &head_};
+}
+
 // Puts others in the place of those that are trained.
 void Decoder::Watch(std::vector<at::Tensor*> weights, size_t unit) const {
   std::erase_if(weights, [](const at::Tensor* weight) { return !weight->defined() || !weight->requires_grad(); });
@@ -307,9 +318,7 @@ void Decoder::Watch(std::vector<at::Tensor*> weights, size_t unit) const {
 Decoder Decoder::Watched(PassWatch& watch) const {
   Decoder pass = *this;
   pass.watch_ = &watch;
-  pass.Watch({&pass.embedding_, &pass.positions_, &pass.project_in_.weight, &pass.norm_.weight, &pass.norm_.bias,
-              &pass.project_out_.weight, &pass.head_},
-             layers_.size());
+  pass.Watch(pass.WeightsAroundLayers(), layers_.size());
   pass.CollectParameters();
   return pass;
 }

@@ -64,14 +64,20 @@ class Decoder {
   Decoder Snapshot() const;
 
   // Low-rank adapters of linear layers (Hu et al. 2021, arXiv:2106.09685), in float32 (for float64 weights in float64).
-  // Initially they have no effect. From then on SetTrainable() makes only them, and a value head, trainable.
-  // InvalidArgument names targets and layers that the decoder does not have; FailedPrecondition if it has adapters.
+  // Initially they have no effect. From then on SetTrainable() makes only them, the modules of LoraConfig::saved and a
+  // value head trainable. InvalidArgument names targets, layers and modules that the decoder does not have;
+  // FailedPrecondition if it has adapters.
   absl::Status AddAdapters(const LoraConfig& config, uint64_t seed);
   // Names and shapes of the factors that AddAdapters() would make, as NamedAdapters() lists them, without allocating
   // them. The same errors.
   absl::StatusOr<NamedShapes> AdapterShapes(const LoraConfig& config) const;
   void RemoveAdapters();
   const std::optional<LoraConfig>& lora() const { return lora_; }
+  // InvalidArgument names modules of LoraConfig::saved that the decoder does not have, or that cannot be trained whole
+  // beside adapters: linear layers of the layers, and a head that is the embedding.
+  absl::Status CheckSaved(const LoraConfig& config) const;
+  // The weights of its modules, as NamedWeights() has them.
+  NamedTensors SavedWeights(const LoraConfig& config) const;
   // Their factors under the names of the PEFT layout, such as "model.layers.0.self_attn.q_proj.lora_A.weight".
   NamedTensors NamedAdapters() const;
   // As Clone(), with the adapters merged into the weights: weight + scale · b · a, summed in float32 at least and
@@ -141,7 +147,7 @@ class Decoder {
   // change.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   int64_t parameter_count() const;
-  // All parameters, or, if there are adapters, those and a value head.
+  // All parameters, or, if there are adapters, the adapters and the modules saved with them.
   void SetTrainable(bool trainable);
   // Those of the parameters that are trained, all or of one kind, in their order.
   std::vector<at::Tensor> trainable() const;
@@ -216,9 +222,11 @@ class Decoder {
                       int64_t window, CachePass* cache) const;
   static std::vector<at::Tensor> ParametersOf(const Layer& layer);
   static std::vector<at::Tensor*> WeightsOf(Layer& layer);  // which may be undefined
+  std::vector<at::Tensor*> WeightsAroundLayers();           // likewise
   void Watch(std::vector<at::Tensor*> weights, size_t unit) const;
   absl::StatusOr<std::vector<LinearPart>> PartsToAdapt(const LoraConfig& config) const;
   std::vector<const Adapter*> Adapters() const;
+  NamedTensors WholeWeights() const;
 
   ModelConfig config_;
   at::ScalarType compute_type_;

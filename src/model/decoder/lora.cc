@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -28,6 +29,9 @@ bool IsAt(absl::string_view path, absl::string_view target) {
 // The last component of a path.
 std::string NameOf(absl::string_view path) { return std::string(path.substr(path.rfind('.') + 1)); }
 
+// The path of the module that a weight or a bias belongs to.
+absl::string_view ModuleOf(absl::string_view weight) { return weight.substr(0, weight.rfind('.')); }
+
 bool HasLayer(const LoraConfig& config, size_t layer) {
   return config.layers.empty() ||
          std::find(config.layers.begin(), config.layers.end(), static_cast<int64_t>(layer)) != config.layers.end();
@@ -45,9 +49,54 @@ std::vector<const Adapter*> Decoder::Adapters() const {
   return adapters;
 }
 
+// All but the linear layers that adapters are for.
+NamedTensors Decoder::WholeWeights() const {
+  std::set<std::string, std::less<>> linear;
+  for (const LinearPart& part : WeightNames(*this).Linears()) linear.insert(part.path);
+  NamedTensors whole = NamedWeights();
+  std::erase_if(whole, [&](const auto& named) { return linear.contains(ModuleOf(named.first)); });
+  return whole;
+}
+
+NamedTensors Decoder::SavedWeights(const LoraConfig& config) const {
+  if (config.saved.empty()) return {};
+  NamedTensors saved = WholeWeights();
+  std::erase_if(saved, [&](const auto& named) { return !config.saves(ModuleOf(named.first)); });
+  return saved;
+}
+
+absl::Status Decoder::CheckSaved(const LoraConfig& config) const {
+  if (config.saved.empty()) return absl::OkStatus();
+  const NamedTensors whole = WholeWeights();
+  std::set<std::string> names;
+  for (const auto& [name, weight] : whole) names.insert(NameOf(ModuleOf(name)));
+  const std::vector<LinearPart> linears = WeightNames(*this).Linears();
+  const bool tied = !head_.defined();
+  for (const std::string& name : config.saved) {
+    const auto is_end = [&](absl::string_view path) { return absl::EndsWith(path, name); };
+    if (tied && (name == "lm_head" || is_end(ModuleOf(whole.front().first)))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", name,
+                       "' cannot be trained whole beside adapters: the head of this model is its embedding, and PEFT "
+                       "would part them"));
+    }
+    if (std::any_of(linears.begin(), linears.end(), [&](const LinearPart& part) { return is_end(part.path); })) {
+      return absl::InvalidArgumentError(absl::StrCat("'", name, "' is a linear layer, which gets adapters; those that ",
+                                                     "can be trained whole are ", absl::StrJoin(names, ", ")));
+    }
+    if (std::any_of(whole.begin(), whole.end(), [&](const auto& named) { return is_end(ModuleOf(named.first)); })) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no module '", name, "' to train whole; this model has ", absl::StrJoin(names, ", ")));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<Decoder::LinearPart>> Decoder::PartsToAdapt(const LoraConfig& config) const {
   if (lora_) return absl::FailedPreconditionError("the model already has adapters");
   TDOCK_RETURN_IF_ERROR(Validate(config));
+  TDOCK_RETURN_IF_ERROR(CheckSaved(config));
   for (const int64_t layer : config.layers) {
     if (layer >= config_.num_layers) {
       return absl::InvalidArgumentError(
@@ -104,7 +153,7 @@ absl::Status Decoder::AddAdapters(const LoraConfig& config, uint64_t seed) {
   }
   lora_ = config;
   // It is trained, so it will have to be saved.
-  if (config_.head == Head::kValue) lora_->head_saved = true;
+  if (config_.head == Head::kValue && !lora_->saves("score")) lora_->saved.emplace_back("score");
   CollectParameters();
   return absl::OkStatus();
 }

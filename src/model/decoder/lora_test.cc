@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/testing/fails.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/checkpoint.h"
@@ -176,7 +177,7 @@ TEST_P(LoraTest, IsReadBackFromItsFilesBitForBit) {
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(other.lora()->layers, decoder.lora()->layers);
       EXPECT_EQ(other.lora()->scale(), decoder.lora()->scale());
-      EXPECT_EQ(other.lora()->head_saved, head == Head::kValue);
+      EXPECT_EQ(other.lora()->saves("score"), head == Head::kValue);
       const TokenBatch batch{Tokens(config), PositionsFromZero(2, 7, GetParam()), {}};
       const auto outputs = [&](const Decoder& of) {
         const at::Tensor hidden = of.Hidden(batch);
@@ -211,7 +212,7 @@ TEST_P(LoraTest, IsReadBackInPlaceAndItsSnapshotSharesOnlyWhatDoesNotChange) {
     }
     EXPECT_GT(shared, 0u);
     ASSERT_TRUE(ReloadAdapters(env_, folder_.Path("a"), &decoder).ok());
-    const bool head_saved = decoder.lora()->head_saved;
+    const bool head_saved = decoder.lora()->saves("score");
     for (size_t i = 0; i < decoder.parameters().size(); ++i) {
       const bool is_head = head == Head::kValue && i + 1 == decoder.parameters().size();
       EXPECT_EQ(at::equal(decoder.parameters()[i], snapshot.parameters()[i]), !is_head || head_saved) << i;
@@ -219,6 +220,33 @@ TEST_P(LoraTest, IsReadBackInPlaceAndItsSnapshotSharesOnlyWhatDoesNotChange) {
   }
   Decoder plain = TinyDecoder(TinyConfig(Architecture::kLlama, true), 1, GetParam());
   EXPECT_EQ(ReloadAdapters(env_, folder_.Path("a"), &plain).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(LoraTest, ModulesAreTrainedWholeBesideItAndReadBack) {
+  const ModelConfig config = TinyConfig(Architecture::kLlama, /*tied_head=*/false);
+  Decoder decoder = Adapted(config, {.rank = 2, .targets = {"q_proj"}, .saved = {"norm", "lm_head", "embed_tokens"}});
+  decoder.SetTrainable(true);
+  EXPECT_EQ(decoder.trainable(ParameterKind::kAdapter).size(), 2u * 2);
+  EXPECT_EQ(decoder.trainable(ParameterKind::kHead).size(), 1u);
+  EXPECT_EQ(decoder.trainable(ParameterKind::kBody).size(), 2u + 2 * 2) << "the embedding and all norms";
+  const Decoder snapshot = decoder.Snapshot();
+  {
+    at::NoGradGuard no_grad;
+    for (at::Tensor tensor : decoder.trainable()) tensor.add_(0.25);
+  }
+  const at::Tensor tokens = Tokens(config), expected = FullLogits(decoder, tokens);
+  EXPECT_FALSE(at::equal(FullLogits(snapshot, tokens), expected));
+  for (size_t i = 0; i < decoder.parameters().size(); ++i) {
+    const at::Tensor& now = decoder.parameters()[i];
+    EXPECT_EQ(now.is_alias_of(snapshot.parameters()[i]), !now.requires_grad()) << i;
+  }
+  ASSERT_EQ(SaveAdapters(env_, folder_.Path("a"), decoder, "base"), absl::OkStatus());
+  Decoder other = TinyDecoder(config, 1, GetParam());
+  ASSERT_EQ(LoadAdapters(env_, folder_.Path("a"), &other), absl::OkStatus());
+  EXPECT_EQ(other.lora()->saved, decoder.lora()->saved);
+  EXPECT_TRUE(at::equal(FullLogits(other, tokens), expected));
+  const auto trained = decoder.NamedWeights(), merged = other.Merged().NamedWeights();
+  EXPECT_TRUE(at::equal(merged.back().second, trained.back().second)) << trained.back().first;
 }
 
 class LoraFaults : public testing::Test {
@@ -256,6 +284,19 @@ TEST_F(LoraFaults, AreNamed) {
   EXPECT_THAT(ComplaintWith("target_modules", nullptr), Mentions({"key 'target_modules'", "missing"}));
   EXPECT_THAT(ComplaintWith("layers_to_transform", {2}), Mentions({"layer 2 ", "model has 2,"}));
   EXPECT_THAT(ComplaintWith("layers_to_transform", {-1}), Mentions({"layer", "at least 0", "not -1"}));
+}
+
+TEST_F(LoraFaults, InModulesThatAreTrainedWholeAreNamed) {
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"norm"}), HasSubstr("missing weights: "));
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"q_proj"}),
+              Mentions({"adapter_config.json: ", "'q_proj'", "embed_tokens, input_layernorm, lm_head, norm"}));
+  EXPECT_THAT(ComplaintWith("modules_to_save", {"normal"}), Mentions({"'normal'", "embed_tokens, input_layernorm"}));
+  const Decoder tied = TinyDecoder(TinyConfig(Architecture::kLlama, /*tied_head=*/true), 1, at::kCPU);
+  for (const char* parted : {"embed_tokens", "lm_head"}) {
+    EXPECT_THAT(tied.CheckSaved({.saved = {parted}}),
+                Fails(absl::StatusCode::kInvalidArgument, {absl::StrCat("'", parted, "'"), "PEFT"}));
+  }
+  EXPECT_EQ(tied.CheckSaved({.saved = {"norm"}}), absl::OkStatus());
 }
 
 TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {

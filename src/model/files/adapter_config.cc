@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/json_text.h"
@@ -87,16 +88,14 @@ void RefuseVariants(const Json& json, KeyReader& keys) {
   }
 }
 
-// The heads of classifiers, of which a value head is one, are what may be trained beside the adapters.
 void ReadSavedModules(KeyReader& keys, LoraConfig& config) {
   if (!keys.Has("modules_to_save")) return;
   const Json& modules = keys.At("modules_to_save");
   if (!modules.is_array()) return keys.Complain("key 'modules_to_save' must be a list of names");
   for (const Json& name : modules) {
-    if (name != "score" && name != "classifier") {
-      keys.Refuse("'modules_to_save' beside the value head is not supported");
-    }
-    config.head_saved = true;
+    if (!name.is_string()) return keys.Complain("key 'modules_to_save' must be a list of names");
+    // PEFT names it for every classifier, beside the head that there is.
+    if (name != "classifier") config.saved.push_back(name.get<std::string>());
   }
 }
 
@@ -105,6 +104,10 @@ void ReadSavedModules(KeyReader& keys, LoraConfig& config) {
 double LoraConfig::scale() const {
   const auto r = static_cast<double>(rank);
   return alpha / (rank_stabilised ? std::sqrt(r) : r);
+}
+
+bool LoraConfig::saves(absl::string_view module) const {
+  return std::any_of(saved.begin(), saved.end(), [&](const std::string& name) { return absl::EndsWith(module, name); });
 }
 
 absl::Status Validate(const LoraConfig& config) {
@@ -118,6 +121,9 @@ absl::Status Validate(const LoraConfig& config) {
   }
   for (const std::string& target : config.targets) {
     if (target.empty()) wrong.push_back("a target must have a name");
+  }
+  for (const std::string& module : config.saved) {
+    if (module.empty()) wrong.push_back("a module that is trained whole must have a name");
   }
   for (const int64_t layer : config.layers) {
     if (layer < 0) wrong.push_back(absl::StrCat("a layer must be at least 0, not ", layer));
@@ -144,7 +150,7 @@ absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view text) {
 
 std::string LoraConfigJson(const LoraConfig& config, const AdapterFacts& facts) {
   nlohmann::ordered_json json = {{"peft_type", "LORA"},
-                                 {"task_type", config.head_saved ? "SEQ_CLS" : "CAUSAL_LM"},
+                                 {"task_type", config.saves("score") ? "SEQ_CLS" : "CAUSAL_LM"},
                                  {"base_model_name_or_path", facts.base_model},
                                  {"r", config.rank},
                                  {"lora_alpha", config.alpha},
@@ -160,7 +166,7 @@ std::string LoraConfigJson(const LoraConfig& config, const AdapterFacts& facts) 
     json["target_modules"] = config.targets;
   }
   if (!config.layers.empty()) json["layers_to_transform"] = config.layers;
-  if (config.head_saved) json["modules_to_save"] = {"score"};
+  if (!config.saved.empty()) json["modules_to_save"] = config.saved;
   return JsonText(json, 2) + "\n";
 }
 

@@ -25,10 +25,14 @@ struct LoraConfig {
   std::vector<std::string> targets = {};
   std::vector<int64_t> layers = {};  // numbers of the layers that are adapted; empty: all
   LoraInit init = LoraInit::kByInputs;
-  double dropout = 0.0;     // in training, of what goes into the first factor; 0 ≤ dropout < 1
-  bool head_saved = false;  // a value head was trained as well, and lies beside the adapters
+  double dropout = 0.0;  // in training, of the inputs of the first factor; 0 ≤ dropout < 1
+  // Modules that are trained whole, and lie beside the adapters: the ends of their paths. As in PEFT, "norm" is the end
+  // of "model.layers.0.input_layernorm", too.
+  std::vector<std::string> saved = {};
 
   double scale() const;
+  // True for the path of a module of `saved`.
+  bool saves(absl::string_view module) const;
   bool operator==(const LoraConfig&) const = default;
 };
 
@@ -36,7 +40,7 @@ struct LoraConfig {
 absl::Status Validate(const LoraConfig& config);
 
 // Parses adapter_config.json. Unimplemented names a variant that is not read (DoRA, ranks by pattern, trained biases,
-// other modules that are trained, initialisations that change the base weights), and every key that is not known,
+// initialisations that change the base weights), and every key that is not known,
 // unless it is null, false or empty.
 absl::StatusOr<LoraConfig> ParseLoraConfig(absl::string_view json);
 

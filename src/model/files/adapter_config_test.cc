@@ -36,7 +36,23 @@ TEST(AdapterConfig, OfVariantsThatAreNotReadAreNamed) {
   EXPECT_THAT(LoraComplaint("bias", "all", unimplemented), Mentions({"'bias'", "none"}));
   EXPECT_THAT(LoraComplaint("rank_pattern", {{"q_proj", 4}}, unimplemented), Mentions({"'rank_pattern'"}));
   EXPECT_THAT(LoraComplaint("target_modules", ".*_proj", unimplemented), Mentions({"'target_modules'", "pattern"}));
-  EXPECT_THAT(LoraComplaint("modules_to_save", {"embed_tokens"}, unimplemented), Mentions({"'modules_to_save'"}));
+}
+
+TEST(AdapterConfig, NamesTheModulesThatAreTrainedWhole) {
+  const auto read = ParseLoraConfig(
+      R"({"r": 2, "target_modules": ["q_proj"], "modules_to_save": ["norm", "lm_head", "classifier"]})");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->saved, testing::ElementsAre("norm", "lm_head"));
+  EXPECT_TRUE(read->saves("model.norm"));
+  EXPECT_TRUE(read->saves("model.layers.0.input_layernorm")) << "PEFT compares ends";
+  EXPECT_FALSE(read->saves("model.embed_tokens"));
+  const auto again = ParseLoraConfig(LoraConfigJson(*read, {.base_model = "base"}));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, *read);
+  EXPECT_THAT(LoraComplaint("modules_to_save", "norm", absl::StatusCode::kInvalidArgument),
+              Mentions({"'modules_to_save'", "list"}));
+  EXPECT_THAT(LoraComplaint("modules_to_save", {1}, absl::StatusCode::kInvalidArgument),
+              Mentions({"'modules_to_save'", "names"}));
 }
 
 TEST(AdapterConfig, HasADropoutBelowOne) {

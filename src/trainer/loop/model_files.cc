@@ -46,10 +46,12 @@ absl::Status LoadToGoOn(Env& env, const std::string& folder, model::Decoder& dec
 }
 
 uint64_t BytesToGoOn(const model::Decoder& decoder) {
-  uint64_t bytes = 0;
-  for (const auto& [name, weight] : decoder.lora() ? decoder.NamedAdapters() : decoder.NamedWeights()) {
-    bytes += weight.nbytes();
+  model::NamedTensors saved = decoder.lora() ? decoder.NamedAdapters() : decoder.NamedWeights();
+  if (decoder.lora()) {
+    for (auto& whole : decoder.SavedWeights(*decoder.lora())) saved.push_back(std::move(whole));
   }
+  uint64_t bytes = 0;
+  for (const auto& [name, weight] : saved) bytes += weight.nbytes();
   return bytes;
 }
 

@@ -36,9 +36,16 @@ absl::Status ModelOptions::Apply(uint64_t lora_seed, model::Decoder& decoder) co
   decoder.SetDropout(dropout);
   if (lora_rank == 0) return absl::OkStatus();
   model::LoraConfig lora{.rank = lora_rank, .alpha = lora_alpha, .dropout = lora_dropout};
-  for (const absl::string_view name : absl::StrSplit(target_modules, ',', absl::SkipWhitespace())) {
-    lora.targets.emplace_back(absl::StripAsciiWhitespace(name));
-  }
+  const auto names_in = [](absl::string_view listed) {
+    std::vector<std::string> names;
+    for (const absl::string_view name : absl::StrSplit(listed, ',', absl::SkipWhitespace())) {
+      names.emplace_back(absl::StripAsciiWhitespace(name));
+    }
+    return names;
+  };
+  lora.targets = names_in(target_modules);
+  lora.saved = names_in(modules_to_save);
+  TDOCK_RETURN_IF_ERROR(Annotate(decoder.CheckSaved(lora), "model.modules_to_save"));
   return Annotate(decoder.AddAdapters(lora, lora_seed), "model.target_modules");
 }
 
@@ -107,7 +114,7 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
              "For yarn: rotations below which frequencies are fully interpolated.")
       .MoreThan(0);
   spec.Int(prefix + "lora_rank", &o.lora_rank,
-           "Rank of low-rank adapters; if set, only they are trained; 0: no adapters.")
+           "Rank of low-rank adapters; if set, only they and modules_to_save are trained; 0: no adapters.")
       .AtLeast(0)
       .AtMost(1 << 16);
   spec.Float(prefix + "lora_alpha", &o.lora_alpha, "Adapters are scaled by this divided by their rank.").MoreThan(0);
@@ -117,6 +124,10 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
       .LessThan(1);
   spec.String(prefix + "target_modules", &o.target_modules,
               "Names of the linear layers that get adapters; empty: all but the head.")
+      .OrList();
+  spec.String(prefix + "modules_to_save", &o.modules_to_save,
+              "Names of the modules that are trained whole beside the adapters, as in PEFT: norms, the embedding, the "
+              "head. A value head always is; empty: no others.")
       .OrList();
   spec.Choice(
       prefix + "save_dtype", &o.save_dtype,
@@ -139,8 +150,8 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
   spec.Unused({rope + "attention_factor", rope + "beta_fast", rope + "beta_slow"}, no_ramp,
               "given for a rope scaling that does not have it");
   spec.Unused(
-      {prefix + "lora_alpha", prefix + "lora_dropout", prefix + "target_modules"}, [&o] { return o.lora_rank == 0; },
-      absl::StrCat("given without adapters (", prefix, "lora_rank = 0)"));
+      {prefix + "lora_alpha", prefix + "lora_dropout", prefix + "target_modules", prefix + "modules_to_save"},
+      [&o] { return o.lora_rank == 0; }, absl::StrCat("given without adapters (", prefix, "lora_rank = 0)"));
 }
 
 }  // namespace tdock::trainer

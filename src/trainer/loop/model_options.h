@@ -36,7 +36,8 @@ struct ModelOptions {
   double lora_alpha = 16.0;
   double lora_dropout = 0.0;
   std::string target_modules;                               // comma-separated names; empty: all linear layers
-  std::optional<at::ScalarType> save_dtype = std::nullopt;  // nullopt: that of the model's files
+  std::string modules_to_save;                              // likewise; empty: none
+  std::optional<at::ScalarType> save_dtype = std::nullopt;  // nullopt: as in the model's files
 
   // Of the weights while they are trained.
   at::ScalarType weight_dtype() const { return compute_dtype == at::kDouble ? at::kDouble : param_dtype; }

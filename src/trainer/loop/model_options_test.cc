@@ -66,6 +66,20 @@ TEST(ModelOptions, OfARopeScalingNeedAFactor) {
   EXPECT_TRUE(Read({"model.override_config.rope_scaling.type=default"}).ok());
 }
 
+TEST(ModelOptions, NameTheModulesThatAreTrainedWholeBesideAdapters) {
+  const auto options = Read({"model.lora_rank=4", "model.modules_to_save=[norm, lm_head]"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  const model::ModelConfig config = model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false);
+  model::Decoder decoder = model::TinyDecoder(config, 1, at::kCPU);
+  ASSERT_EQ(options->Apply(1, decoder), absl::OkStatus());
+  decoder.SetTrainable(true);
+  EXPECT_EQ(decoder.trainable(model::ParameterKind::kHead).size(), 1u);
+  model::Decoder tied = model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, true), 1, at::kCPU);
+  EXPECT_THAT(options->Apply(1, tied).message(), Mentions({"model.modules_to_save: ", "'lm_head'"}));
+  EXPECT_THAT(Read({"model.modules_to_save=norm"}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, {"model.modules_to_save: ", "model.lora_rank = 0"}));
+}
+
 TEST(ModelOptions, AddTheAdaptersThatAreAskedFor) {
   const auto options = Read({"model.lora_rank=4", "model.target_modules=q_proj, v_proj", "model.recompute=layers",
                              "model.compute_dtype=bfloat16"});

@@ -542,12 +542,14 @@ void BindOptim(config::Spec& spec, const std::string& prefix, const RunConfig& r
 
 absl::Status CheckOptim(const OptimSection& section, const model::Decoder& decoder) {
   const model::ModelConfig& model = decoder.config();
-  const bool trained = model.has_own_head() && (!decoder.lora() || model.head == model::Head::kValue);
+  const char* const head = model.head == model::Head::kValue ? "score" : "lm_head";
+  const bool trained = model.has_own_head() && (!decoder.lora() || decoder.lora()->saves(head));
   if (section.head_lr == 0 || trained) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       section.key, ".head_lr = ", section.head_lr, ": ",
-      model.has_own_head() ? "beside adapters (model.lora_rank), the head is not trained"
-                           : "the model's head is its embedding (tie_word_embeddings), whose learning rate is lr",
+      model.has_own_head()
+          ? "beside adapters (model.lora_rank), the head is not trained: model.modules_to_save does not name it"
+          : "the model's head is its embedding (tie_word_embeddings), whose learning rate is lr",
       "; remove the key"));
 }
 

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/limited_env.h"
@@ -96,13 +98,15 @@ struct Adapted {
   std::string base = NewFolder(), adapters = NewFolder(), merged = NewFolder();
 };
 
-Adapted SaveAdapted(const model::ModelConfig& config) {
+Adapted SaveAdapted(const model::ModelConfig& config, const std::vector<std::string>& modules = {}) {
   Adapted saved;
   at::NoGradGuard no_grad;
   model::Decoder decoder = model::TinyDecoder(config, 3, at::kCPU);
   EXPECT_EQ(model::SaveCheckpoint(Env::Real(), saved.base, decoder), absl::OkStatus());
-  EXPECT_EQ(decoder.AddAdapters({.rank = 3, .alpha = 5}, 1), absl::OkStatus());
+  const model::LoraConfig lora{.rank = 3, .alpha = 5, .saved = modules};
+  EXPECT_EQ(decoder.AddAdapters(lora, 1), absl::OkStatus());
   for (const auto& [name, factor] : decoder.NamedAdapters()) factor.uniform_(-1, 1);
+  for (const auto& [name, weight] : decoder.SavedWeights(lora)) weight.uniform_(-1, 1);
   EXPECT_EQ(model::SaveAdapters(Env::Real(), saved.adapters, decoder, saved.base), absl::OkStatus());
   EXPECT_EQ(model::SaveCheckpoint(Env::Real(), saved.merged, decoder.Merged()), absl::OkStatus());
   return saved;
@@ -183,6 +187,14 @@ TEST(MergedFolder, FilesOfAdaptersOfAnotherStrengthAreNotKept) {
   EXPECT_THAT(Differences(*source, *OpenModelFolder(env, target)), IsEmpty());
 }
 
+TEST(Adapters, ModulesThatWereTrainedWholeReplaceThoseOfTheBase) {
+  const Adapted saved =
+      SaveAdapted(model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false), {"norm", "lm_head"});
+  const auto source = OpenSource(Env::Real(), saved.adapters);
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT(Differences(*source, *OpenModelFolder(Env::Real(), saved.merged)), IsEmpty());
+}
+
 TEST(Adapters, ATrainedHeadOfValuesIsNotLost) {
   Env& env = Env::Real();
   model::ModelConfig config = model::TinyConfig(model::Architecture::kLlama, /*tied_head=*/false);
@@ -207,6 +219,8 @@ std::string SaveFactorsInParts(const model::Decoder& decoder) {
                            state.SetText("weights_in", "parts");
                            state.SetText("fingerprint/model.lora_rank", "3");
                            state.SetText("fingerprint/model.lora_alpha", "5");
+                           state.SetText("fingerprint/model.modules_to_save",
+                                         absl::StrCat("\"", absl::StrJoin(decoder.lora()->saved, ","), "\""));
                            const std::vector<at::Tensor> trained = decoder.trainable();
                            for (size_t i = 0; i < trained.size(); ++i) {
                              const at::Tensor flat = trained[i].detach().reshape({-1});
@@ -227,11 +241,17 @@ TEST(SplitAdapters, OfAnotherModelThanTheBaseAreRefused) {
     return folder;
   };
   model::Decoder decoder = model::TinyDecoder(config, 3, at::kCPU);
-  ASSERT_EQ(decoder.AddAdapters({.rank = 3, .alpha = 5}, 1), absl::OkStatus());
+  ASSERT_EQ(decoder.AddAdapters({.rank = 3, .alpha = 5, .saved = {"norm"}}, 1), absl::OkStatus());
   decoder.SetTrainable(true);
-  const std::string factors = SaveFactorsInParts(decoder);
+  {
+    at::NoGradGuard no_grad;
+    for (at::Tensor tensor : decoder.trainable()) tensor.add_(0.5);
+  }
+  const std::string factors = SaveFactorsInParts(decoder), whole = NewFolder();
   const auto merged = OpenCheckpoint(env, factors, folder_of(config));
-  EXPECT_TRUE(merged.ok()) << merged.status();
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  ASSERT_EQ(model::SaveCheckpoint(env, whole, decoder.Merged()), absl::OkStatus());
+  EXPECT_THAT(Differences(*merged, *OpenModelFolder(env, whole)), IsEmpty());
   model::ModelConfig shallow = config, wide = config;
   shallow.num_layers = 1;
   wide.intermediate_size *= 2;

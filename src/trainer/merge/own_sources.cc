@@ -44,8 +44,8 @@ struct Factors {
 struct AdapterFile {
   model::LoraConfig config;
   model::SafetensorsFile file;
-  std::map<std::string, Factors> factors;  // by the name of the weight
-  std::string head;                        // the name of a head that was saved with them; empty: there is none
+  std::map<std::string, Factors> factors;    // by the name of the weight
+  std::map<std::string, std::string> whole;  // likewise, the tensors of weights that were trained whole
 };
 
 absl::StatusOr<AdapterFile> ReadAdapterFile(Env& env, const std::string& folder) {
@@ -55,6 +55,9 @@ absl::StatusOr<AdapterFile> ReadAdapterFile(Env& env, const std::string& folder)
   if (!config.ok()) return Annotate(config.status(), config_path);
   TDOCK_ASSIGN_OR_RETURN(model::SafetensorsFile file, model::SafetensorsFile::Open(env, path));
   AdapterFile adapters{*std::move(config), std::move(file), {}, {}};
+  const auto saves = [&](absl::string_view weight) {
+    return adapters.config.saves(weight.substr(0, weight.rfind('.')));
+  };
   for (const std::string& name : adapters.file.names()) {
     absl::string_view bare = name;
     const bool peft = absl::ConsumePrefix(&bare, kPeftPrefix);
@@ -62,8 +65,8 @@ absl::StatusOr<AdapterFile> ReadAdapterFile(Env& env, const std::string& folder)
       adapters.factors[absl::StrCat(bare, ".weight")].a = name;
     } else if (peft && absl::ConsumeSuffix(&bare, kFactorB)) {
       adapters.factors[absl::StrCat(bare, ".weight")].b = name;
-    } else if (peft && adapters.config.head_saved && bare == model::HeadName(model::Head::kValue)) {
-      adapters.head = name;
+    } else if (peft && saves(bare)) {
+      adapters.whole[std::string(bare)] = name;
     } else {
       return absl::InvalidArgumentError(absl::StrCat(path, ": tensor '", name, "' is neither ", kPeftPrefix, "…",
                                                      kFactorA, " nor …", kFactorB, " of an adapter"));
@@ -154,10 +157,11 @@ absl::StatusOr<WeightSource> OpenAdapters(Env& env, const std::string& folder, c
     TDOCK_RETURN_IF_ERROR(
         Annotate(CheckFactors(*adapters, name, factors, whole.weights[index].info.shape, inputs_first), path));
   }
-  if (const std::string head = model::HeadName(model::Head::kValue);
-      !adapters->head.empty() && IndexOf(whole, head) == whole.weights.size()) {
-    return absl::UnimplementedError(absl::StrCat(path, " has a trained head of values, for which ", base,
-                                                 " has no weight '", head, "': give a model that has one with --base"));
+  for (const auto& [name, tensor] : adapters->whole) {
+    const size_t index = IndexOf(whole, name);
+    if (index < whole.weights.size() && whole.weights[index].info.shape == adapters->file.Info(tensor).shape) continue;
+    return absl::UnimplementedError(absl::StrCat(path, " has a trained weight '", name, "', for which ", base,
+                                                 " has none of its shape: give a model that has one with --base"));
   }
   WeightSource source = whole;
   source.what = absl::StrCat("the adapters ", folder, " in ", base);
@@ -167,8 +171,8 @@ absl::StatusOr<WeightSource> OpenAdapters(Env& env, const std::string& folder, c
   }
   source.read = [whole, adapters, inputs_first](size_t index, const at::Tensor& into) -> absl::Status {
     const std::string& name = whole.weights[index].name;
-    if (!adapters->head.empty() && name == model::HeadName(model::Head::kValue)) {
-      return model::CopyTensor(adapters->file, adapters->head, into);
+    if (const auto own = adapters->whole.find(name); own != adapters->whole.end()) {
+      return model::CopyTensor(adapters->file, own->second, into);
     }
     const auto found = adapters->factors.find(name);
     if (found == adapters->factors.end()) return whole.read(index, into);

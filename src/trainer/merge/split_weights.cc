@@ -207,23 +207,25 @@ absl::StatusOr<std::optional<model::LoraConfig>> LoraOf(const State& texts) {
   if (!absl::SimpleAtoi(text("lora_rank"), &lora.rank) || !absl::SimpleAtod(text("lora_alpha"), &lora.alpha)) {
     return absl::InvalidArgumentError("state.json: model.lora_rank and model.lora_alpha are no numbers");
   }
-  const std::string targets = absl::StrReplaceAll(text("target_modules"), {{"\"", ""}, {"'", ""}});
-  for (const absl::string_view name : absl::StrSplit(targets, ',', absl::SkipWhitespace())) {
-    lora.targets.emplace_back(absl::StripAsciiWhitespace(name));
+  for (const auto& [key, names] :
+       {std::pair("target_modules", &lora.targets), std::pair("modules_to_save", &lora.saved)}) {
+    const std::string listed = absl::StrReplaceAll(text(key), {{"\"", ""}, {"'", ""}});
+    for (const absl::string_view name : absl::StrSplit(listed, ',', absl::SkipWhitespace())) {
+      names->emplace_back(absl::StripAsciiWhitespace(name));
+    }
   }
   return lora;
 }
 
-// That each factor adapts a weight of its shape: of others, the merged model would lack what was trained.
+// InvalidArgument for a factor, or a weight that was trained whole, for which the base has no weight of its shape: the
+// merged model would lack what was trained.
 absl::Status CheckFactorsFit(const WeightSource& whole, const WeightSource& factors, bool inputs_first,
                              const std::string& base) {
   for (const model::NamedInfo& factor : factors.weights) {
     absl::string_view path = factor.name;
     const bool is_a = absl::ConsumeSuffix(&path, ".lora_A.weight");
-    if (!is_a && !absl::ConsumeSuffix(&path, ".lora_B.weight")) {
-      return absl::InternalError(absl::StrCat("'", factor.name, "' is no factor of an adapter"));
-    }
-    const std::string name = absl::StrCat(path, ".weight");
+    const bool is_whole = !is_a && !absl::ConsumeSuffix(&path, ".lora_B.weight");
+    const std::string name = is_whole ? factor.name : absl::StrCat(path, ".weight");
     const size_t index = IndexOf(whole, name);
     if (index == whole.weights.size()) {
       return absl::InvalidArgumentError(absl::StrCat("the run adapts weight '", name, "', which ", base,
@@ -232,25 +234,29 @@ absl::Status CheckFactorsFit(const WeightSource& whole, const WeightSource& fact
     }
     const std::vector<int64_t>& shape = whole.weights[index].info.shape;
     const std::vector<int64_t>& of_factor = factor.info.shape;
-    const bool fits =
-        shape.size() == 2 && of_factor.size() == 2 &&
-        (is_a ? of_factor[1] == shape[inputs_first ? 0 : 1] : of_factor[0] == shape[inputs_first ? 1 : 0]);
+    const bool fits = is_whole ? of_factor == shape
+                               : shape.size() == 2 && of_factor.size() == 2 &&
+                                     (is_a ? of_factor[1] == shape[inputs_first ? 0 : 1]
+                                           : of_factor[0] == shape[inputs_first ? 1 : 0]);
     if (!fits) {
-      return absl::InvalidArgumentError(absl::StrCat("the factor '", factor.name, "' does not fit weight '", name,
-                                                     "' of ", base, ", which has another shape"));
+      return absl::InvalidArgumentError(absl::StrCat("'", factor.name, "', which was trained, does not fit weight '",
+                                                     name, "' of ", base, ", which has another shape"));
     }
   }
   return absl::OkStatus();
 }
 
-// A model with the adapters whose factors are in another source, "PATH.lora_A.weight" and "PATH.lora_B.weight".
+// A model with the adapters whose factors are in another source, "PATH.lora_A.weight" and "PATH.lora_B.weight", and
+// with the weights that are there under their own names.
 WeightSource WithFactors(const WeightSource& whole, WeightSource factors, double scale, bool inputs_first) {
   WeightSource source = whole;
   source.files.insert(source.files.end(), factors.files.begin(), factors.files.end());
   source.tokenizer_folder = factors.tokenizer_folder;
   source.read = [whole, factors = std::move(factors), scale, inputs_first](size_t index,
                                                                            const at::Tensor& into) -> absl::Status {
-    absl::string_view path = whole.weights[index].name;
+    const std::string& name = whole.weights[index].name;
+    if (const size_t own = IndexOf(factors, name); own < factors.weights.size()) return factors.read(own, into);
+    absl::string_view path = name;
     absl::ConsumeSuffix(&path, ".weight");
     const size_t a = IndexOf(factors, absl::StrCat(path, ".lora_A.weight"));
     const size_t b = IndexOf(factors, absl::StrCat(path, ".lora_B.weight"));
@@ -286,7 +292,9 @@ absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folde
   }
   TDOCK_RETURN_IF_ERROR(Annotate(outline.AddAdapters(*lora, 0), folder));
   outline.SetTrainable(true);
-  TDOCK_ASSIGN_OR_RETURN(WeightSource factors, OpenNamed(env, folder, outline.NamedAdapters(), outline.trainable()));
+  model::NamedTensors trained = outline.NamedAdapters();
+  for (auto& whole : outline.SavedWeights(*lora)) trained.push_back(std::move(whole));
+  TDOCK_ASSIGN_OR_RETURN(WeightSource factors, OpenNamed(env, folder, trained, outline.trainable()));
   TDOCK_ASSIGN_OR_RETURN(const WeightSource whole, OpenModelFolder(env, base));
   const bool inputs_first = model::StoresInputsFirst(config.architecture);
   TDOCK_RETURN_IF_ERROR(CheckFactorsFit(whole, factors, inputs_first, base));
