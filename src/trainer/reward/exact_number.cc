@@ -94,6 +94,20 @@ std::string PlainDecimal(absl::string_view digits) {
   return absl::StrCat(digits.empty() || digits[0] == '.' ? "0" : "", digits);
 }
 
+std::string ShiftPoint(std::string digits, int exponent) {
+  const size_t point = digits.find('.');
+  if (point != std::string::npos) digits.erase(point, 1);
+  int64_t at = static_cast<int64_t>(point != std::string::npos ? point : digits.size()) + exponent;
+  if (at < 0) {
+    digits.insert(0, static_cast<size_t>(-at), '0');
+    at = 0;
+  }
+  const auto shifted = static_cast<size_t>(at);
+  if (shifted > digits.size()) digits.append(shifted - digits.size(), '0');
+  if (shifted < digits.size()) digits.insert(shifted, 1, '.');
+  return digits;
+}
+
 bool DecimalBegins(absl::string_view text, size_t at) {
   return IsDigitAt(text, at) || (at < text.size() && text[at] == '.' && IsDigitAt(text, at + 1));
 }

@@ -29,6 +29,8 @@ std::string Show(Rational number);
 std::optional<Rational> DecimalValue(absl::string_view digits);
 // The same text for each way of writing a decimal: without leading zeros, and without zeros at the end of its fraction.
 std::string PlainDecimal(absl::string_view digits);
+// A decimal times 10 to the power of `exponent`: "1.50" and 3 are "1500", "5" and -3 ".005".
+std::string ShiftPoint(std::string digits, int exponent);
 
 // A decimal at a place of a text.
 struct Decimal {

@@ -33,6 +33,17 @@ TEST(Decimal, HasOneValueHoweverItIsWritten) {
   EXPECT_EQ(PlainDecimal("100"), "100");
 }
 
+TEST(Decimal, IsShiftedByPowersOfTen) {
+  EXPECT_EQ(ShiftPoint("1.50", 3), "1500");
+  EXPECT_EQ(ShiftPoint("1.25", 1), "12.5");
+  EXPECT_EQ(ShiftPoint("1.25", 2), "125");
+  EXPECT_EQ(ShiftPoint("1.25", 0), "1.25");
+  EXPECT_EQ(ShiftPoint(".5", 0), ".5");
+  EXPECT_EQ(ShiftPoint("5", -3), ".005");
+  EXPECT_EQ(ShiftPoint("1250", -2), "12.50");
+  EXPECT_EQ(PlainDecimal(ShiftPoint("0", 5)), "0");
+}
+
 struct NumberCase {
   const char* text;
   const char* number;  // "": none
@@ -114,7 +125,7 @@ TEST(FinalNumber, IsLinearInHostileText) {
   }
 }
 
-TEST(IsNumber, OfATextThatHoldsOneNumberAndNothingElse) {
+TEST(IsNumber, IsTrueForATextThatHoldsOneNumberAndNothingElse) {
   for (const char* text : {"42", " 42\n", "-5", "−5", "+5", "1,234.50", "$1,000", "-$5", "12%", "12 %", "12\\%", "3/4",
                            "3 1/2", "\\frac{3}{4}", "-\\frac34", "007", ".5"}) {
     EXPECT_TRUE(IsNumber(text)) << text;

@@ -20,7 +20,8 @@ std::optional<std::string> LastAnswerLine(absl::string_view text);
 // Whether two answers are the same. The rules, with examples, are in docs/rewards.md; in short:
 //   - notation does not matter: \dfrac12, \frac{1}{2}, 1/2 and 0.5 are the same, as are \sqrt3/2 and
 //   \frac{\sqrt{3}}{2};
-//   - nothing is computed or simplified except that fractions of integers are reduced, exactly;
+//   - nothing is computed or simplified except that fractions of integers are reduced, and numbers times a power of ten
+//   are numbers, exactly;
 //   - a unit, a percent or degree sign, or a name ("x =") may be missing on one side; if both have one, they must
 //   agree;
 //   - words such as "million" or "or more" behind a value are no unit;

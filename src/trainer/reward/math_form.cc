@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "trainer/reward/math_product.h"
@@ -143,7 +144,7 @@ class FormReader {
         }
         term.Multiply(*std::move(factor));
       } else if (StartsFactor()) {
-        if (!first || !MixedNumber(term)) Juxtapose(term);
+        if (!first || (!ScientificNumber(term) && !MixedNumber(term))) Juxtapose(term);
       } else {
         break;
       }
@@ -178,12 +179,42 @@ class FormReader {
 
   static Product Apart(const Product& number) { return Product::Factor(absl::StrCat(" ", number.AsFactor())); }
 
+  bool IsAt(size_t at, absl::string_view symbol) const { return at < tokens_.size() && tokens_[at].Is(symbol); }
+  bool IsNumberAt(size_t at) const { return at < tokens_.size() && tokens_[at].kind == Kind::kNumber; }
+
+  // Reads "1.5*10^{3}" into `term`, if it comes next.
+  bool ScientificNumber(Product& term) {
+    constexpr size_t kMaxExponentDigits = 2;
+    if (!IsNumberAt(at_) || !IsAt(at_ + 1, "*")) return false;
+    size_t at = at_ + 2;
+    const size_t ten_braces = IsAt(at, "{") && IsAt(at + 2, "}") ? 1 : 0;
+    at += ten_braces;
+    if (!IsNumberAt(at) || tokens_[at].text != "10") return false;
+    at += 1 + ten_braces;
+    if (!IsAt(at++, "^")) return false;
+    const bool braced = IsAt(at, "{");
+    if (braced) ++at;
+    const bool negative = IsAt(at, "-");
+    if (negative) ++at;
+    int exponent = 0;
+    if (!IsNumberAt(at) || tokens_[at].text.size() > kMaxExponentDigits ||
+        !absl::SimpleAtoi(tokens_[at].text, &exponent)) {
+      return false;
+    }
+    ++at;
+    if (braced && !IsAt(at++, "}")) return false;
+    for (const absl::string_view attached : {"^", "_", "!", "'"}) {
+      if (IsAt(at, attached)) return false;
+    }
+    term.Multiply(Product::Number(ShiftPoint(tokens_[at_].text, negative ? -exponent : exponent)));
+    at_ = at;
+    return true;
+  }
+
   // Reads "1\frac{1}{2}" and "1 1/2" into `term`, if they come next.
   bool MixedNumber(Product& term) {
     const size_t begin = at_;
-    const auto is_whole = [&](size_t i) {
-      return i < tokens_.size() && tokens_[i].kind == Kind::kNumber && !absl::StrContains(tokens_[i].text, '.');
-    };
+    const auto is_whole = [&](size_t i) { return IsNumberAt(i) && !absl::StrContains(tokens_[i].text, '.'); };
     if (!is_whole(begin)) return false;
     const bool command = begin + 1 < tokens_.size() && tokens_[begin + 1].IsCommand("\\frac");
     const bool slash = is_whole(begin + 1) && tokens_[begin + 1].spaced && begin + 2 < tokens_.size() &&

@@ -156,13 +156,10 @@ class Tokenizer {
     size_t end = at_ + 1;
     while (end < text_.size() && absl::ascii_isdigit(static_cast<unsigned char>(text_[end]))) ++end;
     if (end == at_ + 1 || end - at_ - 1 > kMostDigits) return;
-    size_t exponent = 0;
-    for (const char c : text_.substr(at_ + 1, end - at_ - 1)) exponent = 10 * exponent + static_cast<size_t>(c - '0');
+    int exponent = 0;
+    for (const char c : text_.substr(at_ + 1, end - at_ - 1)) exponent = 10 * exponent + (c - '0');
     at_ = end;
-    const size_t point = std::min(digits.find('.'), digits.size());
-    if (point < digits.size()) digits.erase(point, 1);
-    if (digits.size() < point + exponent) digits.append(point + exponent - digits.size(), '0');
-    if (point + exponent < digits.size()) digits.insert(point + exponent, 1, '.');
+    digits = ShiftPoint(std::move(digits), exponent);
   }
 
   void AddNamed(absl::string_view name) {
