@@ -20,8 +20,8 @@ endfunction()
 
 # tdock_embed_program(TARGET MAIN HEADER SYMBOL MODULE…)
 #
-# The same for a Python program of several files in python/transfer_dock, as one text for `python -c`: MAIN, and before
-# it the modules that it imports, in an order in which they can be imported.
+# The same for a Python program of several files in python/transfer_dock, as one text: MAIN, and before it the modules
+# that it imports, in an order in which they can be imported.
 function(tdock_embed_program target main header symbol)
   set(folder ${PROJECT_SOURCE_DIR}/python/transfer_dock)
   file(READ ${folder}/_text_program.py program)
@@ -29,7 +29,7 @@ function(tdock_embed_program target main header symbol)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${module}.py)
     file(READ ${folder}/${module}.py text)
     if(module STREQUAL main)
-      string(APPEND program "run(r'''${text}''')\n")
+      string(APPEND program "run('${module}', r'''${text}''')\n")
     else()
       string(APPEND program "add('${module}', r'''${text}''')\n")
     endif()

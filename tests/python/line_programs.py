@@ -35,7 +35,7 @@ def as_text(name: str) -> str:
 
     add(name)
     texts = {module: f"r'''{(PACKAGE / f'{module}.py').read_text()}'''" for module in modules}
-    calls = [f"add({module!r}, {texts[module]})" for module in modules[:-1]] + [f"run({texts[name]})"]
+    calls = [f"add({module!r}, {texts[module]})" for module in modules[:-1]] + [f"run({name!r}, {texts[name]})"]
     return (PACKAGE / "_text_program.py").read_text() + "\n".join(calls)
 
 

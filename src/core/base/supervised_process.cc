@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,22 +41,52 @@ struct PipeEnds {
   }
 };
 
+// Moves a descriptor off the standard streams, which this process may have closed: the supervised process puts its own
+// there.
+int BehindStandardStreams(int descriptor) {
+  if (descriptor > STDERR_FILENO) return descriptor;
+  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(descriptor);
+  return moved;
+}
+
 absl::StatusOr<PipeEnds> MakePipe() {
   std::array<int, 2> ends;
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
   PipeEnds made;
-  // Not one of the standard streams, which this process may have closed: the supervised process puts its own there.
-  for (int& end : ends) {
-    if (end > STDERR_FILENO) continue;
-    const int moved = fcntl(end, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    close(end);
-    end = moved;
-  }
-  made.reads = ends[0];
-  made.writes = ends[1];
+  made.reads = BehindStandardStreams(ends[0]);
+  made.writes = BehindStandardStreams(ends[1]);
   if (made.reads < 0 || made.writes < 0) return absl::ErrnoToStatus(errno, "cannot make a pipe");
   return made;
 }
+
+// Files in memory with these texts, at their beginnings, and closed with it.
+class TextFiles {
+ public:
+  TextFiles() = default;
+  ~TextFiles() {
+    for (int file : files_) CloseDescriptor(file);
+  }
+  TextFiles(const TextFiles&) = delete;
+  TextFiles& operator=(const TextFiles&) = delete;
+
+  // The descriptor of a new one.
+  absl::StatusOr<int> Add(absl::string_view text) {
+    const int made = memfd_create("tdock-text", MFD_CLOEXEC);
+    if (made < 0) return absl::ErrnoToStatus(errno, "cannot make a file in memory");
+    const int file = files_.emplace_back(BehindStandardStreams(made));
+    if (file < 0) return absl::ErrnoToStatus(errno, "cannot make a file in memory");
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t written = pwrite(file, text.data() + at, text.size() - at, static_cast<off_t>(at));
+      if (written < 0) return absl::ErrnoToStatus(errno, "cannot write a file in memory");
+      at += static_cast<size_t>(written);
+    }
+    return file;
+  }
+
+ private:
+  std::vector<int> files_;
+};
 
 absl::Status SetNonBlocking(int descriptor) {
   if (fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0) return absl::OkStatus();
@@ -146,9 +177,19 @@ std::string ProcessEnd::ToString() const {
   return "ended";
 }
 
+std::string ScriptReader(absl::string_view name) {
+  return absl::StrCat("f=open(", kScriptNumber, ",'rb');s=f.read();f.close();exec(compile(s,'<", name, ">','exec'))");
+}
+
 absl::StatusOr<std::unique_ptr<SupervisedProcess>> SupervisedProcess::Start(const ProcessOptions& options) {
   TDOCK_CHECK(!options.arguments.empty(), "a program to run needs a name");
-  for (const auto& [ours, theirs] : options.descriptors) {
+  TextFiles texts;
+  std::vector<std::pair<int, int>> descriptors = options.descriptors;
+  for (const auto& [text, number] : options.texts) {
+    TDOCK_ASSIGN_OR_RETURN(const int file, texts.Add(text));
+    descriptors.emplace_back(file, number);
+  }
+  for (const auto& [ours, theirs] : descriptors) {
     TDOCK_CHECK(theirs > STDERR_FILENO && theirs <= kMostDescriptor, "a descriptor's number is from 3 to 63");
   }
   TDOCK_RETURN_IF_ERROR(CheckProc());
@@ -168,7 +209,7 @@ absl::StatusOr<std::unique_ptr<SupervisedProcess>> SupervisedProcess::Start(cons
                             .limits = options.limits,
                             .core_dumps = options.core_dumps,
                             .standard = {input.reads, output.writes, errors.writes},
-                            .descriptors = options.descriptors,
+                            .descriptors = descriptors,
                             .control = control.reads,
                             .report = report.writes};
   sigset_t all, before;

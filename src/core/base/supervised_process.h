@@ -42,8 +42,15 @@ struct ProcessOptions {
   ProcessLimits limits = {};
   // Further descriptors: one of this process, and its number there, from 3 to 63.
   std::vector<std::pair<int, int>> descriptors = {};
+  // Texts that it reads from such descriptors: one, and the number of its descriptor there.
+  std::vector<std::pair<absl::string_view, int>> texts = {};
   bool core_dumps = false;  // where false, it leaves none, whatever the limits of this process are
 };
+
+// The number in ProcessOptions::texts of a Python script. On a command line every user would see all of it.
+inline constexpr int kScriptNumber = 5;
+// The program for `python -c` in its place, which runs the script that it reads there; tracebacks call it <NAME>.
+std::string ScriptReader(absl::string_view name);
 
 // How a program ended.
 struct ProcessEnd {

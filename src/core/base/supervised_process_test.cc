@@ -136,6 +136,30 @@ TEST(SupervisedProcess, HasItsOwnEnvironmentFolderAndDescriptorsAndNoOther) {
   close(ends[1]);
 }
 
+TEST(SupervisedProcess, ReadsTextsFromDescriptors) {
+  const std::string large(1 << 20, 'x');
+  const auto process = SupervisedProcess::Start(
+      {.arguments = {"sh", "-c", "cat <&9; cat <&7; ls /proc/$$/fd"}, .texts = {{"seven\n", 7}, {large, 9}}});
+  ASSERT_TRUE(process.ok());
+  EXPECT_TRUE(Talk(**process).out == large + "seven\n0\n1\n2\n7\n9\n");
+}
+
+TEST(SupervisedProcess, AScriptIsNotOnTheCommandLineAndHasANameInTracebacks) {
+  const std::string script =
+      "import sys\n"
+      "print(sys.argv, sys.path[0] == '', sys.stdin.read())\n"
+      "print(open('/proc/self/cmdline').read())\n"
+      "# a remark\n"
+      "1 / 0\n";
+  const auto process = SupervisedProcess::Start(
+      {.arguments = {"python3", "-c", ScriptReader("game.py"), "word"}, .texts = {{script, kScriptNumber}}});
+  ASSERT_TRUE(process.ok());
+  const Said said = Talk(**process, "input");
+  EXPECT_THAT(said.out, testing::StartsWith("['-c', 'word'] True input\n"));
+  EXPECT_THAT(said.out, testing::Not(testing::HasSubstr("a remark")));
+  EXPECT_THAT(said.err, Mentions({"\"<game.py>\", line 5", "ZeroDivisionError"}));
+}
+
 TEST(SupervisedProcess, HasAllVariablesOfALargeEnvironment) {
   std::vector<std::string> variables = {"PATH=/usr/bin:/bin"};
   std::string expected = "PATH=/usr/bin:/bin\n";

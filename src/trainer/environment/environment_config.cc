@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/supervised_process.h"
 #include "core/base/utf8.h"
 #include "trainer/environment/calculator.h"
 #include "trainer/environment/environments_module.h"
@@ -31,8 +32,9 @@ absl::Status CheckFunction(const std::string& function) {
 absl::Status CheckName(const std::string& name) {
   const std::vector<std::string> names = BuiltInNames();
   if (std::find(names.begin(), names.end(), name) != names.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("no environment ", Quoted(name), " is built in; there is ", absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("no environment ", Quoted(name), " is built in; there is ",
+                                                 absl::StrJoin(names, ", "),
+                                                 ", and environment.function takes one of your own, FILE.py:NAME"));
 }
 
 void BindSource(config::Spec& spec, EnvironmentConfig& c) {
@@ -172,7 +174,8 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(const EnvironmentCo
   if (!c.url.empty()) return MakeHttp(c, setup);
   if (c.program.empty() && c.function.empty()) return nullptr;
   ProgramEnvironmentOptions options{.name = c.function,
-                                    .arguments = {c.python, "-c", std::string(kEnvironmentsModule), c.function},
+                                    .arguments = {c.python, "-c", ScriptReader("environments.py"), c.function},
+                                    .script = kEnvironmentsModule,
                                     .setup = setup,
                                     .processes = c.processes,
                                     .timeout = absl::Seconds(c.timeout),
@@ -184,6 +187,7 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(const EnvironmentCo
     if (!words.ok()) return Annotate(words.status(), "environment.program");
     options.name = words->front();
     options.arguments = *std::move(words);
+    options.script = {};
   } else {
     TDOCK_RETURN_IF_ERROR(Annotate(CheckFunction(c.function), "environment.function"));
   }

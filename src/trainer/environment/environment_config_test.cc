@@ -101,5 +101,19 @@ TEST_F(EnvironmentConfigTest, APythonClassNeedsNothingInstalled) {
   std::filesystem::remove_all(folder);
 }
 
+TEST_F(EnvironmentConfigTest, TheCommandLineOfAPythonClassIsShort) {
+  std::string folder = testing::TempDir() + "/environment_config_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/games.py") << "assert len(open('/proc/self/cmdline').read()) < 1000\n"
+                                         "class Echo:\n"
+                                         "    def reset(self):\n"
+                                         "        return 'x'\n";
+  EnvironmentConfig config{.function = folder + "/games.py:Echo"};
+  config.timeout = config.start_timeout = absl::ToDoubleSeconds(kNever);
+  const auto environment = *MakeEnvironment(config, {});
+  EXPECT_TRUE(environment->Start().ok()) << environment->Start().status();
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace tdock::environment

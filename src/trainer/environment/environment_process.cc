@@ -25,6 +25,7 @@ absl::StatusOr<std::unique_ptr<EnvironmentProcess>> EnvironmentProcess::Start(
   TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<reward::LineProcess> process,
                          reward::LineProcess::Start({.who = absl::StrCat("environment ", options.name),
                                                      .arguments = options.arguments,
+                                                     .script = options.script,
                                                      .memory_bytes = options.memory_bytes,
                                                      .log = options.setup.log}));
   std::unique_ptr<EnvironmentProcess> started(new EnvironmentProcess(options, std::move(process)));

@@ -1,4 +1,4 @@
-// python/transfer_dock/environments.py and what it imports, an environment program, as a text for `python -c`.
+// python/transfer_dock/environments.py and its imports, an environment program, as a text for ScriptReader.
 #pragma once
 
 #include "absl/strings/string_view.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "trainer/environment/environment.h"
 #include "trainer/environment/environment_config.h"
@@ -15,6 +16,7 @@ namespace tdock::environment {
 struct ProgramEnvironmentOptions {
   std::string name;                    // in messages and names of metrics
   std::vector<std::string> arguments;  // the program itself first
+  absl::string_view script = {};       // see reward::LineProcessOptions
   EnvironmentSetup setup = {};
   int64_t processes = 1;
   absl::Duration timeout = absl::Seconds(30);        // for an event of an episode that waits for one

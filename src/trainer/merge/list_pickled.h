@@ -1,4 +1,4 @@
-// The text of listing/list_pickled.py, for `python -c`.
+// The text of listing/list_pickled.py.
 #pragma once
 
 #include "absl/strings/string_view.h"

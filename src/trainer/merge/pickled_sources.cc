@@ -50,8 +50,9 @@ absl::Status TakeLines(std::string* text, bool* done, std::vector<ListedTensor>*
 absl::StatusOr<std::vector<ListedTensor>> List(const std::string& python, const char* mode, const std::string& folder) {
   TDOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<SupervisedProcess> process,
-      SupervisedProcess::Start({.arguments = {python, "-I", "-S", "-c", std::string(kListPickled), mode, folder},
-                                .limits = {.address_space_bytes = kMostMemory}}));
+      SupervisedProcess::Start({.arguments = {python, "-I", "-S", "-c", ScriptReader("list_pickled.py"), mode, folder},
+                                .limits = {.address_space_bytes = kMostMemory},
+                                .texts = {{kListPickled, kScriptNumber}}}));
   process->CloseInput();
   std::vector<ListedTensor> listed;
   std::string text, errors;

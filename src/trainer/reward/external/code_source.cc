@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/mutex.h"
@@ -27,6 +28,14 @@ std::string Secret() {
   std::random_device source;
   return absl::StrCat(absl::Hex(source(), absl::kZeroPad8), absl::Hex(source(), absl::kZeroPad8),
                       absl::Hex(source(), absl::kZeroPad8), absl::Hex(source(), absl::kZeroPad8));
+}
+
+// The end of its standard error, where Python names the mistake.
+std::string LastWords(const SandboxRun& run) {
+  constexpr size_t kMaxShown = 300;
+  absl::string_view words = absl::StripTrailingAsciiWhitespace(run.words);
+  if (words.size() > kMaxShown) words.remove_prefix(words.size() - kMaxShown);
+  return EscapeForMessage(words, kMaxShown);
 }
 
 // One test as the driver wants it, and what is right.
@@ -135,7 +144,7 @@ class CodeSource final : public ScoreSource {
   static std::string WhyNot(const SandboxRun& run) {
     if (run.too_much) return "it wrote too much";
     if (!run.in_time) return "it took too long";
-    if (run.exit_code != 0) return absl::StrCat("exit code ", run.exit_code, ": ", EscapeForMessage(run.words, 300));
+    if (run.exit_code != 0) return absl::StrCat("exit code ", run.exit_code, ": ", LastWords(run));
     return "the result is wrong";
   }
 
@@ -145,8 +154,8 @@ class CodeSource final : public ScoreSource {
                        .check_stop = patience.check_stop};
     TDOCK_ASSIGN_OR_RETURN(SandboxRun run, sandbox_.Run(JsonText(step.task), step.input, own));
     if (!run.begun && run.in_time) {
-      return absl::UnavailableError(absl::StrCat("the sandbox did not start (exit code ", run.exit_code,
-                                                 "): ", EscapeForMessage(run.words, 300)));
+      return absl::UnavailableError(
+          absl::StrCat("the sandbox did not start (exit code ", run.exit_code, "): ", LastWords(run)));
     }
     return run;
   }
@@ -170,8 +179,8 @@ class CodeSource final : public ScoreSource {
       const absl::StatusOr<Json> planned =
           ParseJsonObject(absl::StrCat("{\"tests\":", run.output, "}"), kDeepestResult);
       if (!planned.ok() || !planned->at("tests").is_array()) {
-        return absl::StatusOr<std::vector<Step>>(absl::InvalidArgumentError(
-            absl::StrCat("the assertions are not valid Python: ", EscapeForMessage(run.words, 300))));
+        return absl::StatusOr<std::vector<Step>>(
+            absl::InvalidArgumentError(absl::StrCat("the assertions are not valid Python: ", LastWords(run))));
       }
       for (const Json& one : planned->at("tests")) steps.push_back(AssertionStep(one, program));
     }

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/supervised_process.h"
 #include "core/base/utf8.h"
 #include "trainer/reward/external/combined_reward.h"
 #include "trainer/reward/external/http_source.h"
@@ -213,20 +214,25 @@ absl::StatusOr<std::unique_ptr<Reward>> MakeRunReward(const RewardConfig& rules,
                          WeightsOf(external.program_weights, external.programs.size()));
   const std::vector<std::string> names = SourceNames(external);
   std::vector<WeightedSource> sources;
-  const auto add = [&](std::vector<std::string> arguments, double weight) {
+  const auto add = [&](std::vector<std::string> arguments, double weight, std::string origin,
+                       absl::string_view script = {}) {
     ProgramOptions options = OptionsOf(external, columns, log);
     options.name = names[sources.size()];
+    options.origin = std::move(origin);
     options.arguments = std::move(arguments);
+    options.script = script;
     sources.push_back({.source = MakeProgramSource(std::move(options)), .weight = weight});
   };
   for (size_t i = 0; i < external.functions.size(); ++i) {
     TDOCK_RETURN_IF_ERROR(Annotate(CheckFunction(external.functions[i]), "reward.function"));
-    add({external.python, "-c", std::string(kRewardsModule), external.functions[i]}, function_weights[i]);
+    add({external.python, "-c", ScriptReader("rewards.py"), external.functions[i]}, function_weights[i],
+        absl::StrCat("reward.function = ", external.functions[i], ", reward.python = ", external.python),
+        kRewardsModule);
   }
   for (size_t i = 0; i < external.programs.size(); ++i) {
     absl::StatusOr<std::vector<std::string>> words = SplitWords(external.programs[i]);
     if (!words.ok()) return Annotate(words.status(), "reward.program");
-    add(*std::move(words), program_weights[i]);
+    add(*std::move(words), program_weights[i], absl::StrCat("reward.program = ", external.programs[i]));
   }
   TDOCK_RETURN_IF_ERROR(AddServers(external, names, log, sources));
   if (external.code.weight != 0) {

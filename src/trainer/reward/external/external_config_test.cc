@@ -94,5 +94,18 @@ TEST(ExternalConfig, APythonFunctionNeedsNothingInstalled) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(ExternalConfig, TheCommandLineOfAPythonFunctionIsShort) {
+  std::string folder = testing::TempDir() + "/external_config_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/my.py") << "def length(completions, **kwargs):\n"
+                                      "    return [len(open('/proc/self/cmdline').read()) for c in completions]\n";
+  Both both;
+  both.external.functions = {folder + "/my.py:length"};
+  const absl::StatusOr<Scores> scores = (*both.Make())->Score({&kAnswer, 1});
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_THAT(scores->totals, ElementsAre(testing::Lt(1000.0F)));
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace tdock::reward

@@ -16,9 +16,9 @@ constexpr absl::Duration kToBeReaped = absl::Milliseconds(100);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LineProcess>> LineProcess::Start(const LineProcessOptions& options) {
-  TDOCK_ASSIGN_OR_RETURN(
-      std::unique_ptr<SupervisedProcess> process,
-      SupervisedProcess::Start({.arguments = options.arguments, .limits = {.memory_bytes = options.memory_bytes}}));
+  ProcessOptions started{.arguments = options.arguments, .limits = {.memory_bytes = options.memory_bytes}};
+  if (!options.script.empty()) started.texts = {{options.script, kScriptNumber}};
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<SupervisedProcess> process, SupervisedProcess::Start(started));
   return std::unique_ptr<LineProcess>(new LineProcess(options, std::move(process)));
 }
 

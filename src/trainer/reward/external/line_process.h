@@ -26,6 +26,7 @@ inline constexpr size_t kMostLineBytes = 16 << 20;
 struct LineProcessOptions {
   std::string who;                          // in front of what it writes to its standard error
   std::vector<std::string> arguments;       // the program itself first
+  absl::string_view script = {};            // for the ScriptReader among them
   int64_t memory_bytes = 0;                 // of it with its children; 0: no limit
   LogSink log = [](const std::string&) {};  // lines of its standard error; thread-safe
 };

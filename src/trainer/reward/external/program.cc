@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<RewardProgram>> RewardProgram::Start(const Progra
   TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<LineProcess> process,
                          LineProcess::Start({.who = absl::StrCat("reward ", options.name),
                                              .arguments = options.arguments,
+                                             .script = options.script,
                                              .memory_bytes = options.memory_bytes,
                                              .log = options.log}));
   std::unique_ptr<RewardProgram> program(new RewardProgram(options, std::move(process)));

@@ -21,6 +21,7 @@ namespace tdock::reward {
 struct ProgramOptions {
   std::string name;                       // of the source
   std::vector<std::string> arguments;     // the program itself first
+  absl::string_view script = {};          // see LineProcessOptions
   std::vector<std::string> columns = {};  // that samples have
   int64_t processes = 1;
   int64_t batch_size = 16;                           // most samples of a message
@@ -30,6 +31,7 @@ struct ProgramOptions {
   int64_t max_restarts = 5;                          // in a row, without a score
   int64_t memory_bytes = 0;                          // of a process with its children; 0: no limit
   LogSink log = [](const std::string&) {};           // lines of its standard error; thread-safe
+  std::string origin = {};                           // for messages: the key that names it, with its value
 };
 
 // Not thread-safe. Once a call has failed, the process is dead.

@@ -1,4 +1,4 @@
-// python/transfer_dock/rewards.py and what it imports, a reward program, as a text for `python -c`.
+// python/transfer_dock/rewards.py and its imports, a reward program, as a text for ScriptReader.
 #pragma once
 
 #include "absl/strings/string_view.h"

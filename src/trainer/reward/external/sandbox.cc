@@ -1,13 +1,8 @@
 #include "trainer/reward/external/sandbox.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,33 +19,6 @@ namespace {
 constexpr int kFilterNumber = 3, kTaskNumber = 4;
 constexpr size_t kWords = 2000;
 constexpr absl::Duration kSandboxLook = absl::Milliseconds(100);
-
-// A descriptor of a file in memory, closed with it.
-class MemoryFile {
- public:
-  static absl::StatusOr<MemoryFile> Of(const std::string& text) {
-    const int file = memfd_create("tdock", MFD_CLOEXEC);
-    if (file < 0) return absl::ErrnoToStatus(errno, "cannot make a file in memory");
-    MemoryFile made(file);
-    for (size_t at = 0; at < text.size();) {
-      const ssize_t written = write(file, text.data() + at, text.size() - at);
-      if (written < 0) return absl::ErrnoToStatus(errno, "cannot write a file in memory");
-      at += static_cast<size_t>(written);
-    }
-    lseek(file, 0, SEEK_SET);
-    return made;
-  }
-  ~MemoryFile() {
-    if (file_ >= 0) close(file_);
-  }
-  MemoryFile(MemoryFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-  MemoryFile& operator=(MemoryFile&&) = delete;
-  int get() const { return file_; }
-
- private:
-  explicit MemoryFile(int file) : file_(file) {}
-  int file_;
-};
 
 // Gives it the input and collects what it writes, until it ends or has to.
 absl::Status Follow(SupervisedProcess& process, absl::string_view input, size_t most, const Patience& patience,
@@ -189,7 +157,7 @@ std::vector<std::string> Sandbox::Command() const {
     add({"--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", "/tmp", "--setenv", "LANG", "C.UTF-8"});
     add({"--setenv", "PYTHONHASHSEED", "0", "--setenv", "OPENBLAS_NUM_THREADS", "1", "--"});
   }
-  command.insert(command.end(), {python_, "-I", "-X", "utf8", "-c", std::string(kCodeDriver)});
+  command.insert(command.end(), {python_, "-I", "-X", "utf8", "-c", ScriptReader("code_driver.py")});
   return command;
 }
 
@@ -224,8 +192,6 @@ absl::Status Sandbox::Probe() {
 
 absl::StatusOr<SandboxRun> Sandbox::Run(const std::string& task, const std::string& input,
                                         const Patience& patience) const {
-  TDOCK_ASSIGN_OR_RETURN(const MemoryFile task_file, MemoryFile::Of(task));
-  TDOCK_ASSIGN_OR_RETURN(const MemoryFile filter_file, MemoryFile::Of(filter_));
   ProcessOptions options{.arguments = Command()};
   options.environment = {"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"};
   options.folder = "/";
@@ -236,8 +202,8 @@ absl::StatusOr<SandboxRun> Sandbox::Run(const std::string& task, const std::stri
                     .file_bytes = options_.file_bytes,
                     .open_files = 256,
                     .processes = 0};
-  options.descriptors = {{task_file.get(), kTaskNumber}};
-  if (level_ != Level::kNone) options.descriptors.emplace_back(filter_file.get(), kFilterNumber);
+  options.texts = {{kCodeDriver, kScriptNumber}, {task, kTaskNumber}};
+  if (level_ != Level::kNone) options.texts.emplace_back(filter_, kFilterNumber);
   TDOCK_ASSIGN_OR_RETURN(const auto process, SupervisedProcess::Start(options));
   SandboxRun run;
   TDOCK_RETURN_IF_ERROR(Follow(*process, input, static_cast<size_t>(options_.output_bytes), patience, run));
