@@ -31,13 +31,8 @@ from transfer_dock.compat.mindspeed._batches import (
     unpack_pad_experience,
 )
 from transfer_dock.compat.mindspeed._dispatch_sizes import set_dispatch_sizes
-from transfer_dock.compat.mindspeed._docks import (
-    DAPOTransferDock,
-    GRPOTransferDock,
-    Metric,
-    PPOTransferDock,
-    TransferDock,
-)
+from transfer_dock.compat.mindspeed._docks import TransferDock
+from transfer_dock.compat.mindspeed._grpo import DAPOTransferDock, GRPOTransferDock, Metric, PPOTransferDock
 from transfer_dock.compat.mindspeed._images import MMGRPOTransferDock
 from transfer_dock.compat.mindspeed._images_apart import (
     calculate_split_indices,

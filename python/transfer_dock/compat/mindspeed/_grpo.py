@@ -1,0 +1,250 @@
+"""The docks of recipes: those of experience, with consumers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from transfer_dock import _native
+from transfer_dock.compat.mindspeed._actors import Actor
+from transfer_dock.compat.mindspeed._batches import (
+    LENGTHS,
+    padding_dict_to_tensor_dict,
+    put_prompts_experience,
+    remove_padding_tensor_dict_to_dict,
+    trans_input_to_experience,
+)
+from transfer_dock.compat.mindspeed._cells import column_of
+from transfer_dock.compat.mindspeed._docks import TransferDock, as_flags
+from transfer_dock.compat.mindspeed._indexes import Indexes, handle_of, named
+from transfer_dock.dock import Dock
+from transfer_dock.errors import InvalidArgument
+
+
+def _tensors(rows: _native.Rows) -> dict[str, Any]:
+    """Copies of the columns as tensors; str and bytes as lists."""
+    return {name: column_of(rows[name]) for name in rows.columns}
+
+
+class Metric:
+    """Values by name: what a dock without ``metrics`` of its program keeps."""
+
+    def __init__(self) -> None:
+        self.metric: dict[str, Any] = {}
+
+    def update(self, key: str = "", value: Any = None, cumulate: bool = False) -> None:
+        """Sets a value, or those of a dict; cumulate: adds a list of values, or one value, to what is there."""
+        for name, one in (value if isinstance(value, Mapping) else {key: value}).items():
+            there = self.metric.get(name, [])
+            if not cumulate or not isinstance(there, list):
+                self.metric[name] = one
+            else:
+                self.metric[name] = [*there, *(one if isinstance(one, Sequence | torch.Tensor) else [one])]
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        self.metric = {}
+
+
+class GRPOTransferDock(TransferDock, Actor):
+    """The dock of GRPO: its columns and consumers, and any additional ones."""
+
+    _kind = "grpo"
+
+    def __init__(
+        self,
+        prompts_num: int,
+        n_samples_per_prompt: int,
+        metrics: Any = None,
+        max_age: int = 1,
+        GBS_train: int = 0,
+        addition_columns: Sequence[str] | None = None,
+        addition_consumers: Sequence[str] | None = None,
+        timeout: float | None = None,
+        timeout_interval: float | None = None,
+        *,
+        dock: Dock | None = None,
+        partition: str | None = None,
+        lease_seconds: float = 3600.0,
+        seed: int = 0,
+    ) -> None:
+        """metrics: an object with ``update`` and ``reset``, as Metric has; None: a Metric. max_age, GBS_train: if
+        max_age is above 1, unfinished responses are resumed, and GBS_train prompts make a training batch.
+        lease_seconds: how long a consumer may hold rows. seed: of random choices. The others as for TransferDock.
+        """
+        self.timeout_interval = 5 if timeout_interval is None else timeout_interval
+        self.metrics = Metric() if metrics is None else metrics
+        self.cur_index = 0
+        self._make(
+            prompts_num, n_samples_per_prompt, [], addition_columns or [], addition_consumers or [], max_age, GBS_train,
+            timeout, dock, partition, lease_seconds, seed,
+        )  # fmt: skip
+
+    def put_prompts_experience(
+        self,
+        batch: Mapping[str, Any],
+        n_samples_per_prompt: int | None = None,
+        dataset_additional_keys: Sequence[str] | None = None,
+        indexes: Sequence[int] | None = None,
+        add_another_batch: bool = False,
+    ) -> Indexes:
+        """Puts what the function of this name makes of the batch, with the dock's n."""
+        n = self.n_samples_per_prompt
+        if n_samples_per_prompt not in (None, n):
+            raise InvalidArgument(f"this dock has {n} samples of a prompt, not {n_samples_per_prompt}")
+        data, where = put_prompts_experience(batch, n, dataset_additional_keys, indexes, add_another_batch)
+        self.put_experience(data, where, is_prompt=True)
+        return Indexes(handle_of(where))
+
+    def get_experience(
+        self,
+        consumer: str,
+        experience_columns: Sequence[str],
+        experience_count: int | None = None,
+        dp_size: int = 1,
+        indexes: Sequence[int] | None = None,
+        get_n_samples: bool = True,
+        use_batch_seqlen_balance: bool = False,
+        allow_partial_ready_data: bool = False,
+        *,
+        target_seq_len: float | None = None,
+        timeout: float | None = 0.0,
+        padded: bool = True,
+    ) -> tuple[Mapping[str, Any], Indexes] | tuple[None, None]:
+        """Hands rows to a consumer, which holds them from now on; (None, None) if there are not enough yet, or all are
+        done.
+
+        experience_count: how many to sample, whole prompt groups with get_n_samples; indexes: exactly these instead.
+        use_batch_seqlen_balance: sets of nearly equal length. allow_partial_ready_data: ignored, as in the original.
+        target_seq_len: prefer rows of about this length. timeout: how many seconds to wait for enough rows before
+        raising DeadlineExceeded; None: forever. padded: a TensorDict of columns padded to one length with zeros, and
+        ``original_length``; otherwise a dict of lists of rows.
+        """
+        del allow_partial_ready_data
+        resumes = consumer == "actor_rollout" and self.max_age > 1
+        # The rollout gets the ages in any case.
+        columns = [name for name in experience_columns if not (resumes and name == "age")]
+        with named():
+            got = self._native.get_experience(
+                consumer, columns, experience_count, dp_size, None if indexes is None else handle_of(indexes),
+                get_n_samples, use_batch_seqlen_balance, target_seq_len, timeout, padded and not resumes,
+            )  # fmt: skip
+        if got is None:
+            return None, None
+        rows, handle, lengths = got
+        batch = _tensors(rows)
+        if lengths is not None:
+            batch[LENGTHS] = torch.from_numpy(lengths)
+        try:
+            return self._batch(batch, padded, resumes), Indexes(handle)
+        except InvalidArgument:
+            if handle.lease:
+                self.release(consumer, Indexes(handle))
+            raise
+
+    def _batch(self, batch: Mapping[str, Any], padded: bool, resumes: bool) -> Mapping[str, Any]:
+        """The columns that the dock gave, padded by it or not, as a get returns them."""
+        apart = resumes or self._cells.any_packed(batch)
+        if apart:
+            rows = remove_padding_tensor_dict_to_dict(batch)
+            batch = {name: self._cells.read(name, list(rows[name])) for name in rows}
+        if resumes:
+            # A column that nobody has put yet would be int64.
+            batch = dict(zip(*trans_input_to_experience(batch), strict=True))
+            if "responses" in batch:
+                # What unpadding there takes for an empty response.
+                none = torch.tensor([-1], dtype=torch.int32)
+                batch["responses"] = [row if len(row) else none for row in batch["responses"]]
+        if not padded:
+            return batch
+        return padding_dict_to_tensor_dict(batch) if apart else TensorDict.from_dict(dict(batch))
+
+    def complete(self, consumer: str, indexes: Sequence[int]) -> None:
+        """Makes rows that a consumer holds done: for consumers that put nothing."""
+        with named():
+            self._native.complete(consumer, handle_of(indexes))
+
+    def release(self, consumer: str, indexes: Sequence[int]) -> None:
+        """Gives rows that a consumer holds back: they can be sampled again."""
+        with named():
+            self._native.release(consumer, handle_of(indexes))
+
+    def all_consumed(self, consumer: str, get_n_samples: bool = True) -> bool:
+        """Whether every row is handed out; with max_age above 1, whether a training batch is. get_n_samples: ignored,
+        as in the original.
+        """
+        del get_n_samples
+        with named():
+            return self._native.all_consumed(consumer)
+
+    def clear(self, consumer: str = "actor_train") -> None:
+        """Clears the dock and its metrics; with max_age above 1, only the rows that the consumer has consumed."""
+        with named():
+            self._native.clear(consumer)
+        with self._lock:
+            self.cur_index = 0
+            self.metrics.reset()
+
+    def prefetch_request_index(self, experience_num: int) -> list[int] | None:
+        """The next row numbers; fewer at the end, then None."""
+        if experience_num < 1:
+            raise InvalidArgument(f"asked for {experience_num} row numbers; ask for at least 1")
+        with self._lock:
+            begin = self.cur_index
+            if begin >= self.max_len:
+                return None
+            self.cur_index += experience_num
+        return list(range(begin, min(begin + experience_num, self.max_len)))
+
+    def get_cur_index(self) -> int:
+        """How many row numbers were asked for since the last clear."""
+        return self.cur_index
+
+    def get_incomplete_response_num(self) -> int:
+        """The number of prompts whose response is missing or incomplete; with max_age 1, where responses have no such
+        state, the number of prompts, as in the original.
+        """
+        if self.max_age > 1:
+            return self._native.incomplete_response_num()
+        return sum(self._native.experience_status()["prompts"])
+
+    def get_update_ready(self, require_max_age_all_finished: bool = True) -> bool:
+        """Whether GBS_train groups have all their responses and, unless told otherwise, no response that has its last
+        round is unfinished. The other consumers see the complete groups from now on.
+        """
+        ready = self._native.all_consumed("actor_rollout") if self.max_age > 1 else self.GBS_train == 0
+        if not ready or not require_max_age_all_finished:
+            return ready
+        # With max_age 1, no response counts as finished.
+        finished = self._native.experience_status()["responses"] if self.max_age > 1 else [False] * self.max_len
+        return all(done for age, done in zip(self._native.ages(), finished, strict=True) if age == self.max_age - 1)
+
+    def get_consumer_status(self) -> dict[str, torch.Tensor]:
+        """Whether each index is handed out to each consumer: int32 (max_len,), 0 or 1."""
+        return as_flags(self._native.consumer_status())
+
+    def get_metrics(self) -> Any:
+        """A copy of the metrics: ``get_metrics().metric`` are the values by name."""
+        with self._lock:
+            return copy.deepcopy(self.metrics)
+
+    def update_metrics(self, key: str = "", value: Any = None, cumulate: bool = False) -> None:
+        """Sets a metric, or those of a dict, or adds to their lists of values."""
+        with self._lock:
+            self.metrics.update(key, value, cumulate=cumulate)
+
+
+class PPOTransferDock(GRPOTransferDock):
+    """The dock of PPO: that of GRPO, with values and critics."""
+
+    _kind = "ppo"
+
+
+class DAPOTransferDock(GRPOTransferDock):
+    """The dock of DAPO: that of GRPO, with dynamic sampling."""
+
+    _kind = "dapo"
