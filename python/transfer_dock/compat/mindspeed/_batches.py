@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from transfer_dock.compat.mindspeed._indexes import row_numbers
 from transfer_dock.errors import InvalidArgument
 
 LENGTHS = "original_length"
@@ -36,6 +37,8 @@ def padding_dict_to_tensor_dict(experience_data: Batch) -> TensorDict:
 
 
 def _stacked(name: str, rows: list[Tensor]) -> Tensor:
+    if not rows:
+        raise InvalidArgument(f"column '{name}' has no rows; give at least one")
     if len({(row.dtype, row.shape[1:]) for row in rows}) == 1:
         return pad_sequence(rows, batch_first=True)
     ranks = {row.dim() for row in rows}
@@ -52,9 +55,9 @@ def remove_padding_tensor_dict_to_dict(data_dict: Batch | None) -> Batch:
     """The inverse: lists of rows. A batch without ``original_length`` is returned as it is, None as an empty dict."""
     if data_dict is None:
         return {}
-    if LENGTHS not in data_dict:
+    if LENGTHS not in data_dict.keys():
         return data_dict
-    lengths = data_dict[LENGTHS].flatten()
+    lengths = _tensor(LENGTHS, data_dict[LENGTHS]).flatten()
     columns = {name: value for name, value in data_dict.items() if name != LENGTHS}
     total = sum(len(value) for value in columns.values())
     if len(lengths) != total:
@@ -73,6 +76,8 @@ def truncate_rows(tensor: Tensor, index_tensor: Tensor, left_pad: bool = False) 
     wrong = [length for length in lengths if not 0 <= length <= tensor.shape[1]]
     if wrong:
         raise InvalidArgument(f"a row of {tensor.shape[1]} items cannot be truncated to {wrong[0]}")
+    if len(lengths) != len(tensor):
+        raise InvalidArgument(f"there are {len(lengths)} lengths for {len(tensor)} rows; give one for each")
     rows = zip(tensor, lengths, strict=True)
     if left_pad:
         return [row[row.shape[0] - length :].cpu() for row, length in rows]
@@ -149,19 +154,32 @@ def pad_experience(
 def trans_input_to_experience(experience_dict: Batch) -> tuple[list[str], list[list[Tensor]]]:
     """The names and the rows of the columns that are not None; int64 becomes int32, which the values must fit."""
     columns = {
-        name: _narrowed(name, rows_of(value)) for name, value in experience_dict.items() if value is not None
+        name: _narrowed(name, rows_of(name, value)) for name, value in experience_dict.items() if value is not None
     }
     return list(columns), list(columns.values())
 
 
-def rows_of(value: Any) -> list[Any]:
+def _tensor(name: str, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(value).__name__
+        raise InvalidArgument(
+            f"column '{name}' holds a {kind}, which is no tensor; give a tensor with a row for each index, or a list of rows"
+        ) from None
+
+
+def rows_of(name: str, value: Any) -> list[Any]:
     """The rows of a column. A row that is a number becomes a row of one number; str and bytes stay as they are."""
     if isinstance(value, list | tuple):
-        if value and isinstance(value[0], str | bytes):
+        if value and all(isinstance(row, str | bytes) for row in value):
             return list(value)
-        rows = [torch.as_tensor(row) for row in value]
+        rows = [_tensor(name, row) for row in value]
     else:
-        rows = list(torch.as_tensor(value).unbind(0))
+        column = _tensor(name, value)
+        if column.dim() == 0:
+            raise InvalidArgument(f"column '{name}' is one number, {column.item()}; give a row for each index")
+        rows = list(column.unbind(0))
     rows = [row.reshape(1) if row.dim() == 0 else row for row in rows]
     # Empty rows have no type that matters.
     kinds = {row.dtype for row in rows if row.numel()}
@@ -218,7 +236,8 @@ def unpack_pad_experience(
     """The inverse, padded as pad_experience does: (rows, width), or (rows, lines, width)."""
     if not batch_data or batch_data.keys() != batch_data_length.keys():
         raise InvalidArgument(
-            f"there must be lengths for each column; columns: {list(batch_data)}, lengths: {list(batch_data_length)}"
+            f"there must be lengths for each column; columns: {list(batch_data or ())}, lengths: "
+            f"{list(batch_data_length or ())}"
         )
     batch = {}
     for name, lengths in batch_data_length.items():
@@ -226,6 +245,10 @@ def unpack_pad_experience(
         if name in _NUMBERS:
             batch[name] = data.view(-1, 1)
             continue
+        if int(lengths.sum()) != data.shape[-1]:
+            raise InvalidArgument(
+                f"column '{name}' has {data.shape[-1]} values, and its lengths are {int(lengths.sum())} together"
+            )
         rows = torch.split(data, lengths.tolist(), dim=-1)
         width = int(lengths.max()) + -int(lengths.max()) % max(multiple, 1)
         padding = _padding(name, data.dtype, pad_id, masks_by_pad_id)
@@ -246,14 +269,14 @@ def put_prompts_experience(
     if indexes is not None and add_another_batch:
         raise InvalidArgument("give indexes or add_another_batch, not both: each says where the prompts go")
 
-    def repeated(rows: Any) -> list[Tensor]:
-        return [row for row in rows_of(list(rows)) for _ in range(n_samples_per_prompt)]
+    def repeated(name: str) -> list[Tensor]:
+        return [row for row in rows_of(name, list(batch[name])) for _ in range(n_samples_per_prompt)]
 
-    prompts = repeated(batch["prompts"])
+    prompts = repeated("prompts")
     data = {"prompt_length": [torch.tensor([len(prompt)]) for prompt in prompts], "prompts": prompts}
-    data.update({name: repeated(batch[name]) for name in dataset_additional_keys or () if name in batch})
+    data.update({name: repeated(name) for name in dataset_additional_keys or () if name in batch})
     first = len(prompts) if add_another_batch else 0
-    where = list(range(first, first + len(prompts))) if indexes is None else [int(index) for index in indexes]
+    where = list(range(first, first + len(prompts))) if indexes is None else row_numbers(indexes)
     return padding_dict_to_tensor_dict(data), where
 
 
@@ -261,6 +284,8 @@ def get_current_dp_range_indexes(
     experience_count: int, assign_batch_size: int, current_dp_rank: int = 0
 ) -> list[list[int]]:
     """The row numbers of a data-parallel rank, in portions of experience_count."""
+    if experience_count < 1:
+        raise InvalidArgument(f"experience_count is {experience_count}; it must be at least 1")
     begin = assign_batch_size * current_dp_rank
     end = begin + assign_batch_size
     return [list(range(i, min(i + experience_count, end))) for i in range(begin, end, experience_count)]

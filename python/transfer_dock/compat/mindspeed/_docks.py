@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from transfer_dock import _native
 from transfer_dock.compat.mindspeed._actors import TIMEOUT
-from transfer_dock.compat.mindspeed._batches import remove_padding_tensor_dict_to_dict, trans_input_to_experience
+from transfer_dock.compat.mindspeed._batches import (
+    remove_padding_tensor_dict_to_dict,
+    rows_of,
+    trans_input_to_experience,
+)
 from transfer_dock.compat.mindspeed._cells import Cells
-from transfer_dock.compat.mindspeed._indexes import Indexes, handle_of, named
+from transfer_dock.compat.mindspeed._indexes import Indexes, UnknownName, handle_of, named, row_numbers, whole
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument
 
@@ -26,10 +30,16 @@ def as_flags(status: Mapping[str, Sequence[bool]]) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(flags, dtype=torch.int32) for name, flags in status.items()}
 
 
+def _rows(name: str, rows: Any) -> list[Any]:
+    # Looked at only as far as needed: those of put_experience are tensors already.
+    return rows if isinstance(rows, list) and rows and isinstance(rows[0], torch.Tensor) else rows_of(name, rows)
+
+
 class TransferDock:
     """Columns of ``prompts_num * n_samples_per_prompt`` rows, which are put and read by their numbers.
 
-    Attributes: ignored_rows: how many rows were put with an index below 0, which are padding, and not stored.
+    Attributes: experience_columns: the names of the columns; ignored_rows: how many rows were put with an index below 0,
+    which are padding, and not stored.
     """
 
     _kind = "plain"
@@ -69,27 +79,39 @@ class TransferDock:
         lease_seconds: float,
         seed: int,
     ) -> None:
-        self.prompts_num = prompts_num
-        self.n_samples_per_prompt = n_samples_per_prompt
-        self.max_len = prompts_num * n_samples_per_prompt
-        self.max_age = max_age
-        self.GBS_train = gbs_train
+        self.prompts_num = whole("prompts_num", prompts_num)
+        self.n_samples_per_prompt = whole("n_samples_per_prompt", n_samples_per_prompt)
+        self.max_len = self.prompts_num * self.n_samples_per_prompt
+        self.max_age = whole("max_age", max_age)
+        self.GBS_train = whole("GBS_train", gbs_train)
         self.timeout = TIMEOUT if timeout is None else timeout
         self.ignored_rows = 0
         self.dock = Dock.local() if dock is None else dock
         self.partition = partition or f"mindspeed-{uuid.uuid4().hex[:12]}"
         self._lock = threading.Lock()
         self._cells = Cells()
-        consumers: list[tuple[str, list[str], bool | None]] = [(name, [], None) for name in addition_consumers]
+        consumers: list[tuple[str, list[str], bool | None]] = [
+            (name, [], None) for name in self._names("consumer", addition_consumers)
+        ]
         self._native = _native.MindSpeedDock(
-            self.dock._native, self._kind, self.partition, prompts_num, n_samples_per_prompt, list(columns),
-            list(addition_columns), consumers, max_age, gbs_train, self.timeout, lease_seconds, seed,
+            self.dock._native, self._kind, self.partition, self.prompts_num, self.n_samples_per_prompt,
+            self._names("column", columns), self._names("column", addition_columns), consumers, self.max_age,
+            self.GBS_train, self.timeout, lease_seconds, seed,
         )  # fmt: skip
+        self.experience_columns: list[str] = list(dict.fromkeys(columns)) or list(self._native.experience_status())
+
+    def _names(self, what: str, names: Iterable[Any]) -> list[str]:
+        """Names that the dock can look for."""
+        listed = list(names)
+        for name in listed:
+            if not isinstance(name, str):
+                raise UnknownName(f"dock '{self.partition}' has no {what} {name!r}; give a str")
+        return listed
 
     def put_experience(
         self,
-        data_dict: Mapping[str, Any],
-        indexes: Sequence[int],
+        data_dict: Mapping[str, Any] | None,
+        indexes: Sequence[int] | None = None,
         is_prompt: bool = False,
         *,
         keep: bool = False,
@@ -97,34 +119,50 @@ class TransferDock:
         """Stores rows of columns at these indexes, replacing what was there; rows of indexes below 0 are ignored.
 
         data_dict: tensors with a row for each index, lists of tensors, or padded tensors with ``original_length``; a
-        column that is None is left out. int64 becomes int32, which the values must fit. is_prompt: ignored. keep: the
-        consumer that holds the rows will put more columns for them.
+        column that is None is left out, and without any column nothing is stored. int64 becomes int32, which the values
+        must fit. is_prompt: ignored. keep: the consumer that holds the rows will put more columns for them.
 
-        Raises UnknownName or FailedPrecondition for the indexes of a get whose rows are gone or were handed out again.
+        Raises InvalidArgument without indexes; UnknownName or FailedPrecondition for the indexes of a get whose rows are
+        gone or were handed out again.
         """
         del is_prompt
         names, experience = trans_input_to_experience(remove_padding_tensor_dict_to_dict(data_dict))
+        if keep:
+            self._put(names, experience, indexes, keep=True)
+        else:
+            self._put(names, experience, indexes)
+
+    def _put(
+        self,
+        experience_columns: Sequence[str],
+        experience: Sequence[Any],
+        indexes: Sequence[int] | None = None,
+        *,
+        keep: bool = False,
+    ) -> None:
+        """Stores rows of columns, given column by column."""
+        if indexes is None or len(indexes) == 0:
+            raise InvalidArgument(f"a put into dock '{self.partition}' needs indexes: the number of each row")
+        names = self._names("column", experience_columns)
+        if len(names) != len(experience):
+            raise InvalidArgument(f"there are rows of {len(experience)} columns, and {len(names)} names: {names}")
         if not isinstance(indexes, Indexes):
-            indexes = [int(index) for index in indexes]
-            kept = [position for position, index in enumerate(indexes) if index >= 0]
-            if len(kept) < len(indexes):
-                self._note_ignored(len(indexes) - len(kept))
-                if not kept:
-                    return
+            numbers = row_numbers(indexes)
+            kept = [position for position, index in enumerate(numbers) if index >= 0]
+            if len(kept) < len(numbers):
+                self._note_ignored(len(numbers) - len(kept))
                 experience = [self._rows_at(name, rows, kept) for name, rows in zip(names, experience, strict=True)]
-                indexes = [indexes[position] for position in kept]
-        cells = {name: self._cells.fit(name, rows) for name, rows in zip(names, experience, strict=True)}
+            indexes = [numbers[position] for position in kept]
+        if not names or not indexes:
+            return
+        cells = {name: self._cells.fit(name, _rows(name, rows)) for name, rows in zip(names, experience, strict=True)}
         with named():
             self._native.put_experience(cells, handle_of(indexes), keep)
-
-    def _put(self, experience_columns: Sequence[str], experience: Sequence[Any], indexes: Sequence[int]) -> None:
-        """Stores rows of columns, given column by column."""
-        self.put_experience(dict(zip(experience_columns, experience, strict=True)), indexes)
 
     @staticmethod
     def _rows_at(name: str, rows: list[Any], positions: list[int]) -> list[Any]:
         # A worker may leave out the padding itself.
-        if len(rows) <= positions[-1]:
+        if positions and len(rows) <= positions[-1]:
             raise InvalidArgument(f"column '{name}' has {len(rows)} rows, too few for the index at {positions[-1]}")
         return [rows[position] for position in positions]
 
@@ -144,9 +182,10 @@ class TransferDock:
         """Rows of columns, column by column, without consuming them; waits until they are ready."""
         if len(indexes) == 0:
             return [[] for _ in experience_columns]
+        names = self._names("column", experience_columns)
         with named():
-            rows = self._native.get(list(experience_columns), handle_of(indexes))
-        return [self._cells.read(name, rows[name].torch_list(copy=True)) for name in experience_columns]
+            rows = self._native.get(names, handle_of(indexes))
+        return [self._cells.read(name, rows[name].torch_list(copy=True)) for name in names]
 
     def get_experience_data(self) -> dict[str, list[torch.Tensor | None]]:
         """The cell of each column and index, or None."""
@@ -171,11 +210,6 @@ class TransferDock:
         """get_experience_status(): a copy."""
         return self.get_experience_status()
 
-    @property
-    def experience_columns(self) -> list[str]:
-        """The names of the columns."""
-        return list(self._native.experience_status())
-
     def get_experience_status(self) -> dict[str, torch.Tensor]:
         """Whether each column is ready at each index: int32 (max_len,), 0 or 1."""
         return as_flags(self._native.experience_status())
@@ -185,5 +219,5 @@ class TransferDock:
         return self._native.experience_len()
 
     def clear_indexes(self, indexes: Sequence[int] | None = None) -> None:
-        """Clears these indexes, or all."""
-        self._native.clear_indexes(None if indexes is None else [int(index) for index in indexes])
+        """Clears these indexes, or all; nobody has consumed them then."""
+        self._native.clear_indexes(None if indexes is None else row_numbers(indexes))

@@ -20,14 +20,15 @@ from transfer_dock.compat.mindspeed._batches import (
 )
 from transfer_dock.compat.mindspeed._cells import column_of
 from transfer_dock.compat.mindspeed._docks import TransferDock, as_flags
-from transfer_dock.compat.mindspeed._indexes import Indexes, handle_of, named
+from transfer_dock.compat.mindspeed._indexes import Indexes, UnknownName, handle_of, named, whole
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument
 
 
-def _tensors(rows: _native.Rows) -> dict[str, Any]:
-    """Copies of the columns as tensors; str and bytes as lists."""
-    return {name: column_of(rows[name]) for name in rows.columns}
+def _tensors(rows: _native.Rows, lengths: Any) -> dict[str, Any]:
+    """Copies of the columns as tensors, str and bytes as lists, and the lengths if there are any."""
+    batch = {name: column_of(rows[name]) for name in rows.columns}
+    return batch if lengths is None else batch | {LENGTHS: torch.from_numpy(lengths)}
 
 
 class Metric:
@@ -83,6 +84,14 @@ class GRPOTransferDock(TransferDock, Actor):
             prompts_num, n_samples_per_prompt, [], addition_columns or [], addition_consumers or [], max_age, GBS_train,
             timeout, dock, partition, lease_seconds, seed,
         )  # fmt: skip
+        self.experience_consumers: list[str] = list(self._native.consumer_status())
+
+    def _consumer(self, name: Any) -> str:
+        """A consumer that there is."""
+        if not isinstance(name, str) or name not in self.experience_consumers:
+            known = ", ".join(self.experience_consumers)
+            raise UnknownName(f"dock '{self.partition}' has no consumer {name!r}; it has {known}")
+        return name
 
     def put_prompts_experience(
         self,
@@ -125,25 +134,23 @@ class GRPOTransferDock(TransferDock, Actor):
         ``original_length``; otherwise a dict of lists of rows.
         """
         del allow_partial_ready_data
-        resumes = consumer == "actor_rollout" and self.max_age > 1
+        resumes = self._consumer(consumer) == "actor_rollout" and self.max_age > 1
         # The rollout gets the ages in any case.
-        columns = [name for name in experience_columns if not (resumes and name == "age")]
+        columns = self._names("column", (name for name in experience_columns if not (resumes and name == "age")))
         with named():
             got = self._native.get_experience(
-                consumer, columns, experience_count, dp_size, None if indexes is None else handle_of(indexes),
-                get_n_samples, use_batch_seqlen_balance, target_seq_len, timeout, padded and not resumes,
+                consumer, columns, None if experience_count is None else whole("experience_count", experience_count),
+                whole("dp_size", dp_size) if resumes else 1, None if indexes is None else handle_of(indexes),
+                bool(get_n_samples), bool(use_batch_seqlen_balance), target_seq_len, timeout, padded and not resumes,
             )  # fmt: skip
         if got is None:
             return None, None
-        rows, handle, lengths = got
-        batch = _tensors(rows)
-        if lengths is not None:
-            batch[LENGTHS] = torch.from_numpy(lengths)
+        taken = Indexes(got[1])
         try:
-            return self._batch(batch, padded, resumes), Indexes(handle)
+            return self._batch(_tensors(got[0], got[2]), padded, resumes), taken
         except InvalidArgument:
-            if handle.lease:
-                self.release(consumer, Indexes(handle))
+            if taken.handle.lease:
+                self.release(consumer, taken)
             raise
 
     def _batch(self, batch: Mapping[str, Any], padded: bool, resumes: bool) -> Mapping[str, Any]:
@@ -166,12 +173,12 @@ class GRPOTransferDock(TransferDock, Actor):
     def complete(self, consumer: str, indexes: Sequence[int]) -> None:
         """Makes rows that a consumer holds done: for consumers that put nothing."""
         with named():
-            self._native.complete(consumer, handle_of(indexes))
+            self._native.complete(self._consumer(consumer), handle_of(indexes))
 
     def release(self, consumer: str, indexes: Sequence[int]) -> None:
         """Gives rows that a consumer holds back: they can be sampled again."""
         with named():
-            self._native.release(consumer, handle_of(indexes))
+            self._native.release(self._consumer(consumer), handle_of(indexes))
 
     def all_consumed(self, consumer: str, get_n_samples: bool = True) -> bool:
         """Whether every row is handed out; with max_age above 1, whether a training batch is. get_n_samples: ignored,
@@ -179,26 +186,30 @@ class GRPOTransferDock(TransferDock, Actor):
         """
         del get_n_samples
         with named():
-            return self._native.all_consumed(consumer)
+            return self._native.all_consumed(self._consumer(consumer))
 
     def clear(self, consumer: str = "actor_train") -> None:
         """Clears the dock and its metrics; with max_age above 1, only the rows that the consumer has consumed."""
-        with named():
-            self._native.clear(consumer)
+        if self.max_age > 1:
+            with named():
+                self._native.clear(self._consumer(consumer))
+        else:
+            self.clear_indexes()
         with self._lock:
             self.cur_index = 0
             self.metrics.reset()
 
     def prefetch_request_index(self, experience_num: int) -> list[int] | None:
         """The next row numbers; fewer at the end, then None."""
-        if experience_num < 1:
-            raise InvalidArgument(f"asked for {experience_num} row numbers; ask for at least 1")
+        count = whole("experience_num", experience_num)
+        if count < 0:
+            raise InvalidArgument(f"asked for {count} row numbers; ask for 0 or more")
         with self._lock:
             begin = self.cur_index
             if begin >= self.max_len:
                 return None
-            self.cur_index += experience_num
-        return list(range(begin, min(begin + experience_num, self.max_len)))
+            self.cur_index += count
+        return list(range(begin, min(begin + count, self.max_len)))
 
     def get_cur_index(self) -> int:
         """How many row numbers were asked for since the last clear."""

@@ -12,7 +12,7 @@ from transfer_dock import _native
 from transfer_dock.compat.mindspeed._actors import TIMEOUT, Actor
 from transfer_dock.compat.mindspeed._batches import rows_of
 from transfer_dock.compat.mindspeed._cells import Cells, column_of
-from transfer_dock.compat.mindspeed._indexes import named
+from transfer_dock.compat.mindspeed._indexes import named, row_numbers
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument
 
@@ -51,20 +51,22 @@ class MMGRPOTransferDock(Actor):
             TIMEOUT if timeout is None else timeout,
         )  # fmt: skip
 
-    def put_experience(self, batch: Mapping[str, Any], indexes: Sequence[int]) -> None:
+    def put_experience(self, batch: Mapping[str, Any], indexes: Sequence[int] | None = None) -> None:
         """Rows of columns for the first of these prompts; columns that the dock does not have are left out, so that a
         worker may put all that it has. Images and videos are (channels, length), of any length.
         """
+        if indexes is None:
+            raise TypeError("there are no indexes; give the numbers of the prompts, such as [0, 1]")
         for name, value in batch.items():
             if name not in _MULTIMODAL or value is None:
                 continue
-            rows = rows_of(value)
+            rows = rows_of(name, value)
             if name in _FLAT:
                 # The dock's rows vary in their first dimension.
                 rows = [row.transpose(0, 1).contiguous() if row.dim() == 2 else row for row in rows]
             elif name in _COUNTS:
                 rows = [row.to(torch.int64) for row in rows]
-            prompts = [int(index) for index in indexes[: len(rows)]]
+            prompts = row_numbers(indexes[: len(rows)])
             if len(prompts) < len(rows):
                 raise InvalidArgument(f"column '{name}' has {len(rows)} rows for {len(prompts)} prompts")
             if prompts:
@@ -72,7 +74,7 @@ class MMGRPOTransferDock(Actor):
 
     def _rows(self, columns: Sequence[str], indexes: Sequence[int], get_n_samples: bool) -> _native.Rows:
         with named():
-            return self._native.get_experience(list(columns), [int(index) for index in indexes], get_n_samples)
+            return self._native.get_experience(list(columns), row_numbers(indexes), bool(get_n_samples))
 
     def get_experience(
         self, consumer: Any, experience_columns: Any = None, indexes: Any = None, get_n_samples: bool = True
@@ -118,7 +120,7 @@ class MMGRPOTransferDock(Actor):
 
     def get_columns(self, consumer: str) -> list[str]:
         """The columns that the consumer reads; none while one of them has no data."""
-        return self._native.get_columns(consumer)
+        return self._native.get_columns(consumer) if isinstance(consumer, str) else []
 
     def clear(self) -> None:
         """Clears the dock."""

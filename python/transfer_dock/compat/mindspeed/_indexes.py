@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from transfer_dock import _native
 from transfer_dock.errors import NotFound
+
+
+def whole(name: str, value: Any) -> int:
+    """A parameter that is a whole number. TypeError for anything else, as in the original."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; give a whole number") from None
+
+
+def row_numbers(indexes: Iterable[Any]) -> list[int]:
+    """Indexes as numbers. TypeError for anything else, as in the original."""
+    try:
+        return [operator.index(index) for index in indexes]
+    except TypeError:
+        raise TypeError(f"indexes are {indexes!r}; give the numbers of rows, such as [0, 1]") from None
 
 
 class UnknownName(NotFound, ValueError):
@@ -52,4 +69,4 @@ def handle_of(indexes: Sequence[int]) -> _native.ExperienceIndexes:
     """What the dock takes for these numbers."""
     if isinstance(indexes, Indexes):
         return indexes.handle
-    return _native.ExperienceIndexes([int(index) for index in indexes])
+    return _native.ExperienceIndexes(row_numbers(indexes))
