@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import uuid
@@ -19,10 +20,12 @@ from transfer_dock.compat.mindspeed._batches import (
 )
 from transfer_dock.compat.mindspeed._cells import Cells
 from transfer_dock.compat.mindspeed._indexes import Indexes, UnknownName, handle_of, named, row_numbers, whole
+from transfer_dock.compat.mindspeed._views import CellList, Flags
 from transfer_dock.dock import Dock
-from transfer_dock.errors import InvalidArgument
+from transfer_dock.errors import FailedPrecondition, InvalidArgument
 
-_LOGGER = logging.getLogger("transfer_dock.compat.mindspeed")
+_PACKAGE = "transfer_dock.compat.mindspeed"
+_LOGGER = logging.getLogger(_PACKAGE)
 
 
 def as_flags(status: Mapping[str, Sequence[bool]]) -> dict[str, torch.Tensor]:
@@ -31,12 +34,15 @@ def as_flags(status: Mapping[str, Sequence[bool]]) -> dict[str, torch.Tensor]:
 
 
 def _rows(name: str, rows: Any) -> list[Any]:
-    # Looked at only as far as needed: those of put_experience are tensors already.
+    # put_experience gives lists of tensors, which are not looked through again.
     return rows if isinstance(rows, list) and rows and isinstance(rows[0], torch.Tensor) else rows_of(name, rows)
 
 
 class TransferDock:
     """Columns of ``prompts_num * n_samples_per_prompt`` rows, which are put and read by their numbers.
+
+    A class of one's own may derive from it, and from the docks below, as from the original's. put_experience calls its
+    ``_put``, and a get its ``_wait_for_data`` and ``_get``.
 
     Attributes: experience_columns: the names of the columns; ignored_rows: how many rows were put with an index below 0,
     which are padding, and not stored.
@@ -107,6 +113,10 @@ class TransferDock:
             if not isinstance(name, str):
                 raise UnknownName(f"dock '{self.partition}' has no {what} {name!r}; give a str")
         return listed
+
+    def _is_own(self, method: str) -> bool:
+        """True if a class of one's own has overridden the method."""
+        return not getattr(self, method).__module__.startswith(_PACKAGE)
 
     def put_experience(
         self,
@@ -183,9 +193,20 @@ class TransferDock:
         if len(indexes) == 0:
             return [[] for _ in experience_columns]
         names = self._names("column", experience_columns)
+        self._wait_for_own(names, indexes)
         with named():
             rows = self._native.get(names, handle_of(indexes))
         return [self._cells.read(name, rows[name].torch_list(copy=True)) for name in names]
+
+    def _wait_for_data(self, single_column: str, indexes: Sequence[int]) -> None:
+        """Waits until these cells of a column are ready. DeadlineExceeded after ``timeout`` seconds."""
+        with named():
+            self._native.get(self._names("column", [single_column]), handle_of(indexes))
+
+    def _wait_for_own(self, columns: Sequence[str], indexes: Sequence[int]) -> None:
+        # The dock's own reads wait.
+        for name in columns if self._is_own("_wait_for_data") else ():
+            self._wait_for_data(name, indexes)
 
     def get_experience_data(self) -> dict[str, list[torch.Tensor | None]]:
         """The cell of each column and index, or None."""
@@ -202,13 +223,29 @@ class TransferDock:
 
     @property
     def experience_data(self) -> dict[str, list[torch.Tensor | None]]:
-        """get_experience_data(): a copy."""
-        return self.get_experience_data()
+        """get_experience_data(): a copy. Setting a cell stores it."""
+
+        def put(column: str, index: int, cell: Any) -> None:
+            if cell is None:
+                self._refuse_flags(column, [], [index])
+            self._put([column], [[cell]], [index])
+
+        data = self.get_experience_data()
+        return {name: CellList(cells, functools.partial(put, name)) for name, cells in data.items()}
 
     @property
     def experience_data_status(self) -> dict[str, torch.Tensor]:
-        """get_experience_status(): a copy."""
-        return self.get_experience_status()
+        """get_experience_status(): a copy. Setting a flag is an error: cells are put, and rows cleared."""
+        status = self._native.experience_status()
+        return {name: Flags.of(flags, functools.partial(self._refuse_flags, name)) for name, flags in status.items()}
+
+    @staticmethod
+    def _refuse_flags(column: str, ready: list[int], empty: list[int]) -> None:
+        if ready or empty:
+            raise FailedPrecondition(
+                f"whether column '{column}' is ready at {ready or empty} follows from its cells; store cells with _put, "
+                "and clear rows with _clear_experience_data_and_status"
+            )
 
     def get_experience_status(self) -> dict[str, torch.Tensor]:
         """Whether each column is ready at each index: int32 (max_len,), 0 or 1."""
@@ -221,3 +258,7 @@ class TransferDock:
     def clear_indexes(self, indexes: Sequence[int] | None = None) -> None:
         """Clears these indexes, or all; nobody has consumed them then."""
         self._native.clear_indexes(None if indexes is None else row_numbers(indexes))
+
+    def _clear_experience_data_and_status(self, indexes: Sequence[int] | None = None) -> None:
+        """clear_indexes by the original's name."""
+        self.clear_indexes(indexes)
