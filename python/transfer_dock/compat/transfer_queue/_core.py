@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,13 @@ from transfer_dock.compat.transfer_queue import _labels
 from transfer_dock.compat.transfer_queue._puts import Put
 from transfer_dock.compat.transfer_queue._sampling import SamplerClient, SamplerHost
 from transfer_dock.compat.transfer_queue._server import Address, Settings, read_settings
-from transfer_dock.compat.transfer_queue._store import ATTEMPTS, Described, StorageKeyNotFoundError, Store
+from transfer_dock.compat.transfer_queue._store import (
+    ATTEMPTS,
+    Described,
+    StorageKeyNotFoundError,
+    Store,
+    name_of,
+)
 from transfer_dock.compat.transfer_queue._tasks import Tasks, clear_notes
 from transfer_dock.compat.transfer_queue.metadata import BatchMeta, KVBatchMeta
 
@@ -132,6 +138,11 @@ class Core:
         config: dict[str, Any] | None,
     ) -> Callable[[float], BatchMeta | None]:
         """What get_meta does, as a function of how long it may take; None if there are not enough samples."""
+        name_of("partition_id", partition)
+        if count is not None and not hasattr(count, "__index__"):
+            raise RuntimeError(f"batch_size is {count!r}; give a whole number")
+        if config is not None and not isinstance(config, Mapping):
+            raise RuntimeError(f"sampling_config is {config!r}; give a dict")
         if mode == "insert":
             return lambda timeout: self.insert(fields, count, partition)
         if mode == "force_fetch":
@@ -140,6 +151,7 @@ class Core:
             raise RuntimeError(f"Invalid mode: {mode}; there are 'fetch', 'force_fetch' and 'insert'")
         if task is None or count is None or not fields:
             raise RuntimeError("must provide task_name, batch_size and data_fields in fetch mode")
+        name_of("task_name", task)
         if count < 1:
             raise RuntimeError(f"batch_size is {count}; it must be positive")
         return lambda timeout: self.fetch(fields, count, partition, task, config, timeout)
@@ -169,7 +181,7 @@ class Core:
                 raise ValueError("partition_id must be provided if metadata is not given")
             if rows == 0:
                 raise ValueError("metadata cannot be none or empty")
-            ids = self.store.insert(partition, rows, Put.of(data, rows, parser))
+            ids = self.store.insert(name_of("partition_id", partition), rows, Put.of(data, rows, parser))
             meta = BatchMeta(ids, [partition] * rows)
         else:
             self._put_to(data, rows, meta, parser)
@@ -207,7 +219,7 @@ class Core:
     # ---- Clearing.
 
     def clear_partition(self, partition: str) -> None:
-        if not self.store.drop(partition):
+        if not self.store.drop(name_of("partition_id", partition)):
             logger.warning("[%s]: there is no partition '%s' to clear", self.client_id, partition)
             return
         clear_notes(self.dock, partition)
@@ -217,6 +229,8 @@ class Core:
             self.sampler.clear_cache(partition)
 
     def clear(self, meta: BatchMeta) -> None:
+        if not isinstance(meta, BatchMeta):
+            raise RuntimeError(f"clear_samples is given {meta!r}; give a BatchMeta")
         if meta.size == 0:
             logger.warning("[%s]: clear_samples of no samples", self.client_id)
             return
@@ -227,7 +241,7 @@ class Core:
     # ---- Status.
 
     def consumption(self, task: str, partition: str) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        found = self.tasks.consumed(partition, task)
+        found = self.tasks.consumed(name_of("partition_id", partition), name_of("task_name", task))
         if found is None:
             return None, None
         rows, done = found
@@ -241,7 +255,7 @@ class Core:
         self, fields: Sequence[str], partition: str
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         try:
-            known = self.store.types(partition)
+            known = self.store.types(name_of("partition_id", partition))
             if not fields or any(field not in known for field in fields):
                 return None, None
             rows = [one.row for one in self.store.listing(partition)]
@@ -259,7 +273,7 @@ class Core:
 
     def is_produced(self, fields: Sequence[str], partition: str) -> bool:
         try:
-            status = self.dock.status(partition)
+            status = self.dock.status(name_of("partition_id", partition))
         except td.NotFound:
             return False
         cells = {column.name: column.ready_cells for column in status.columns if column.kind is not None}
@@ -271,7 +285,7 @@ class Core:
 
     def retrieve(self, keys: Any, partition: str, create: bool) -> BatchMeta:
         names = _keys_of(keys)
-        rows = self._rows_of(names, partition, create)
+        rows = self._rows_of(names, name_of("partition_id", partition), create)
         present = [row for row in rows if row is not None]
         if not present:
             logger.warning("[%s]: partition '%s' has none of the keys %s", self.client_id, partition, names)
@@ -305,6 +319,7 @@ class Core:
         parser: Callable[[Any], Any] | None,
     ) -> KVBatchMeta:
         _keys_of(keys)
+        name_of("partition_id", partition)
         if len(set(keys)) != len(keys):
             raise ValueError("Got duplicated keys.")
         if tags is not None and len(tags) != len(keys):
@@ -366,7 +381,7 @@ class Core:
         return KVBatchMeta(keys, notes, partition, sorted(fields), {})
 
     def kv_get(self, keys: Any, partition: str, fields: Any) -> TensorDict:
-        found = self.store.find(partition, _keys_of(keys))
+        found = self.store.find(name_of("partition_id", partition), _keys_of(keys))
         rows = [row for row in found if row is not None]
         if not rows:
             raise ValueError("keys or partition were not found!")
@@ -390,7 +405,7 @@ class Core:
 
     def kv_list(self, partition: str | None) -> dict[str, dict[str, Any]]:
         listed: dict[str, dict[str, Any]] = {}
-        for name in self.store.partitions() if partition is None else [partition]:
+        for name in self.store.partitions() if partition is None else [name_of("partition_id", partition)]:
             try:
                 listed[name] = {
                     one.key: _labels.notes_of(one.tags) for one in self.store.listing(name) if one.key is not None
@@ -400,7 +415,8 @@ class Core:
         return listed
 
     def kv_clear(self, keys: Any, partition: str) -> None:
-        rows = [row for row in self.store.find(partition, _keys_of(keys)) if row is not None]
+        found = self.store.find(name_of("partition_id", partition), _keys_of(keys))
+        rows = [row for row in found if row is not None]
         if rows:
             self.store.clear(partition, list(dict.fromkeys(rows)))
             self._changed(partition)
@@ -414,7 +430,7 @@ class Core:
             raise ValueError("Received an empty list as `global_indexes`.")
         if not all(isinstance(index, int) for index in global_indexes):
             raise TypeError("Not all elements in `global_indexes` are int.")
-        if not self.store.exists(partition):
+        if not self.store.exists(name_of("partition_id", partition)):
             raise RuntimeError(f"there is no partition '{partition}'")
         wanted = set(global_indexes)
         try:

@@ -60,6 +60,13 @@ class Described(NamedTuple):
     tags: list[dict[str, str]]
 
 
+def name_of(what: str, value: Any) -> str:
+    """The name of a partition or a task, if it is one."""
+    if not isinstance(value, str) or not value:
+        raise td.InvalidArgument(f"{what} is {value!r}; give a name, a str")
+    return value
+
+
 def service_cell(dock: td.Dock, row: int, column: str, timeout: float = 0.0) -> bytes:
     """A cell of the partition SERVICE. Raises DeadlineExceeded if it is not there in time."""
     cell = dock.fetch(SERVICE, [row], [column], timeout=timeout)[column].raw(0)

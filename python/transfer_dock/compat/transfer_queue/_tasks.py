@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import transfer_dock as td
-from transfer_dock.compat.transfer_queue._store import ATTEMPTS, SERVICE, Store
+from transfer_dock.compat.transfer_queue._store import ATTEMPTS, SERVICE, Store, name_of
 
 # How long to sleep between two looks for rows that are not there yet, where the dock cannot wait for them.
 _LOOK_AGAIN = 0.005
@@ -254,8 +254,9 @@ class Tasks:
 
     def is_consumed(self, partition: str, task: str) -> bool:
         """Whether there are rows, all that are expected, and the task has consumed them all. Costs the same always."""
+        name_of("task_name", task)
         try:
-            status = self._dock.status(partition)
+            status = self._dock.status(name_of("partition_id", partition))
         except td.NotFound:
             return False
         name = self.general_name(task) if self.general_name(task) in status.consumers else self.fast_name(task)
@@ -277,8 +278,9 @@ class Tasks:
     def reset(self, partition: str, task: str | None) -> None:
         """Nothing is consumed any more, by the task or by any. Raises NotATaskError."""
         try:
-            consumers = set(self._dock.status(partition).consumers)
+            consumers = set(self._dock.status(name_of("partition_id", partition)).consumers)
             if task is not None:
+                name_of("task_name", task)
                 self._note_of(partition, self.fast_name(task), task)
                 tasks = [task]
             else:

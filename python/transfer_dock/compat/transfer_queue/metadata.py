@@ -376,7 +376,7 @@ class BatchMeta:
 
         Raises ValueError if fields or their dtypes differ (``validate``), or extra_info conflicts.
         """
-        parts = [part for part in data if part is not None and part.size > 0]
+        parts = [part for part in data or () if part is not None and part.size > 0]
         if not parts:
             logger.warning("BatchMeta.concat of no samples")
             return cls.empty()
