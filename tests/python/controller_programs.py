@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -155,6 +156,10 @@ class Process(Worker):
     @register(Dispatch.DP_COMPUTE_PROTO)
     def score(self, batch: Batch) -> Batch:
         return Batch({"y": batch["x"].numpy() + 0.5}, {"metrics": {"rows": len(batch)}})
+
+    @register(Dispatch.DP_COMPUTE_PROTO)
+    async def score_soon(self, batch: Batch) -> Batch:
+        return await asyncio.to_thread(self.score, batch)
 
     @register(Dispatch.DP_COMPUTE_PROTO)
     def score_in_dock(self, batch: Batch) -> RowsRef:

@@ -79,6 +79,11 @@ def test_batches_travel_and_metrics_become_lists(group: WorkerGroup) -> None:
     assert scored["y"].tolist() == [1.5, 2.5, 3.5] and scored.meta == {"metrics": {"rows": [1, 1, 1]}}
 
 
+def test_methods_may_be_coroutines(group: WorkerGroup) -> None:
+    scored = group.score_soon(Batch({"x": [1.0, 2.0, 3.0]}))
+    assert scored["y"].tolist() == [1.5, 2.5, 3.5] and scored.meta == {"metrics": {"rows": [1, 1, 1]}}
+
+
 def test_calls_are_carried_out_in_order(group: WorkerGroup) -> None:
     slow = group.sleep(0.2)
     quick = group.execute_all_async("environment")
@@ -289,6 +294,19 @@ def test_python_workers_join_a_controller_in_cpp() -> None:
             worker.join(LONG)
         assert not errors and welcomes == [{"step": 3}, {"step": 3}]
         assert peer.wait(LONG) == 0
+
+
+def test_functions_of_a_worker_that_joins_may_be_coroutines() -> None:
+    async def double(x: int) -> int:
+        return 2 * x
+
+    with Controller(2) as controller:
+        worker = threading.Thread(target=join, args=(controller.address, "", 1, 2, {"double": double}))
+        worker.start()
+        controller.begin(timeout=LONG)
+        assert controller.group({"double": "DP_COMPUTE"}, timeout=LONG).double([4]) == [8]
+    worker.join(LONG)
+    assert not worker.is_alive()
 
 
 def test_a_worker_says_why_it_cannot_join() -> None:

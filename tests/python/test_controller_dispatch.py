@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Iterator
@@ -136,6 +137,53 @@ def test_rank_zero_runs_on_one_and_returns_its_result(group: WorkerGroup) -> Non
         register(Dispatch.DP_COMPUTE_PROTO, Execute.RANK_ZERO)(lambda self, batch: batch)
 
 
+VERL = """RANK_ZERO ONE_TO_ALL ALL_TO_ALL DP_COMPUTE DP_COMPUTE_PROTO DP_COMPUTE_PROTO_WITH_FUNC DP_COMPUTE_METRIC
+DIRECT_ROLLOUT_METHOD MEGATRON_COMPUTE MEGATRON_COMPUTE_PROTO MEGATRON_PP_AS_DP MEGATRON_PP_AS_DP_PROTO
+MEGATRON_PP_ONLY"""
+INSTEAD = {
+    "RANK_ZERO": ["Execute.RANK_ZERO", "Dispatch.ONE_TO_ALL"],
+    "ALL": ["Execute.ALL"],
+    "DIRECT_ROLLOUT_METHOD": ["execute_all", "execute_rank_zero"],
+    "ND_MESH": ["make_nd_compute_dataproto_dispatch_fn"],
+    "DP_COMPUT": ["DP_COMPUTE"],
+}
+
+
+@pytest.mark.parametrize("name", VERL.split())
+def test_each_mode_of_verl_is_there_or_says_what_to_write(name: str) -> None:
+    if name not in INSTEAD:
+        assert Dispatch[name] is getattr(Dispatch, name) and Dispatch[name].name == name
+        assert Dispatch[name] in list(Dispatch)
+        register(name)(lambda self, x: x)
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_name_that_is_no_mode_says_what_to_write(name: str) -> None:
+    with raising(AttributeError, f"'{name}'", *INSTEAD[name]):
+        getattr(Dispatch, name)
+    for use in (register, lambda name: Dispatch[name], lambda name: Method(DispatchMode(name))):
+        if name != "ND_MESH" or use is register:
+            with raising(td.InvalidArgument, f"'{name}'", *INSTEAD[name]):
+                use(name)
+    assert not hasattr(Dispatch, name) and name not in [mode.name for mode in Dispatch]
+
+
+def test_execute_modes_have_names() -> None:
+    class Zero(Worker):
+        @register(Dispatch.ONE_TO_ALL, "RANK_ZERO")
+        def where(self) -> int:
+            return self.rank
+
+    with WorkerGroup.in_process(ClassWithInitArgs(Zero), 2) as group:
+        assert group.where() == 0
+    wrong: Any
+    for wrong in ("RANK0", "rank_zero", None, 1, Dispatch.ONE_TO_ALL):
+        with raising(td.InvalidArgument, "execute_mode", "Execute.ALL", "Execute.RANK_ZERO"):
+            register(Dispatch.ONE_TO_ALL, wrong)
+    with raising(td.InvalidArgument, "dispatch_mode", "execute_mode=Execute.RANK_ZERO"):
+        register(Execute.RANK_ZERO)  # type: ignore[arg-type]
+
+
 # ---- Modes of one's own.
 
 
@@ -161,7 +209,9 @@ def test_a_mode_can_be_registered_by_name_once() -> None:
         with WorkerGroup.in_process(ClassWithInitArgs(Adder), 3) as group:
             assert group.add(10) == 33
         with pytest.raises(td.InvalidArgument, match="already"):
-            register_dispatch_mode("TEST_BY_HAND", by_hand, total)
+            register_dispatch_mode("test_by_hand", by_hand, total)
+        with pytest.raises(td.InvalidArgument, match="already"):
+            register_dispatch_mode("RANK_ZERO", by_hand, total)
     finally:
         del Dispatch.TEST_BY_HAND  # type: ignore[attr-defined]
     with pytest.raises(td.InvalidArgument, match="DP_COMPUTE_PROTO"):
@@ -309,6 +359,101 @@ def test_after_shutdown_calls_are_cancelled(group: WorkerGroup) -> None:
     group.shutdown()
     with pytest.raises(td.Cancelled, match="shut down"):
         group.echo(1)
+
+
+# ---- Coroutines.
+
+
+class Async(Worker):
+    """Methods that are awaited, beside others."""
+
+    beaten = threading.Event()
+    let_go = threading.Event()
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    @register(Dispatch.ONE_TO_ALL)
+    async def start(self) -> int:
+        self.task = asyncio.create_task(self._beat())
+        return threading.get_ident()
+
+    async def _beat(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.beaten.set()
+
+    @register(Dispatch.ONE_TO_ALL)
+    def thread(self) -> int:
+        return threading.get_ident()
+
+    @register(Dispatch.DP_COMPUTE_PROTO)
+    async def score(self, batch: Batch) -> Batch:
+        await asyncio.sleep(0)
+        return Batch({"x": batch["x"].numpy() + self.rank})
+
+    @register(Dispatch.ONE_TO_ALL, blocking=False)
+    async def wait(self) -> None:
+        await asyncio.to_thread(self.let_go.wait, LONG)
+        self.done.append("wait")
+
+    @register(Dispatch.ONE_TO_ALL, blocking=False)
+    def finish(self) -> list[str]:
+        return [*self.done, "finish"]
+
+    @register(Dispatch.ONE_TO_ALL, Execute.RANK_ZERO)
+    async def fail(self, *, cancelled: bool = False) -> None:
+        if cancelled:
+            raise asyncio.CancelledError
+        raise RuntimeError("out of memory on purpose")
+
+
+@pytest.fixture
+def coroutines() -> Iterator[WorkerGroup]:
+    Async.beaten.clear()
+    Async.let_go.clear()
+    with WorkerGroup.in_process(ClassWithInitArgs(Async), 2, name="async", timeout=LONG) as group:
+        yield group
+        Async.let_go.set()
+
+
+def test_results_of_coroutines_are_collected_as_any(coroutines: WorkerGroup) -> None:
+    assert column(coroutines.score(numbers(4)), "x") == [0, 1, 3, 4]
+
+
+def test_the_loop_of_a_worker_goes_on_between_its_calls_in_its_thread(coroutines: WorkerGroup) -> None:
+    threads = coroutines.start()
+    assert Async.beaten.wait(LONG), "the task waits for a call"
+    assert coroutines.thread() == threads and len(set(threads)) == 2
+
+
+def test_a_call_begins_when_the_coroutine_before_it_has_ended(coroutines: WorkerGroup) -> None:
+    first, second = coroutines.wait(), coroutines.finish()
+    assert not second.done()
+    Async.let_go.set()
+    assert second.get(LONG) == [["wait", "finish"]] * 2 and first.done()
+
+
+def test_errors_of_coroutines_are_those_of_the_call(coroutines: WorkerGroup) -> None:
+    with raising(td.InternalError, "'fail' of 'async'", "rank 0", "RuntimeError: out of", "in fail"):
+        coroutines.fail()
+    with raising(td.InternalError, "'fail' of 'async'", "rank 0", "cancelled"):
+        coroutines.fail(cancelled=True)
+    assert len(coroutines.thread()) == 2
+
+
+def test_a_method_may_return_what_is_to_be_awaited() -> None:
+    class Plain:
+        @register(Dispatch.ONE_TO_ALL)
+        def later(self, x: int) -> Any:
+            return asyncio.sleep(0, 2 * x)
+
+        @register(Dispatch.ONE_TO_ALL)
+        def now(self, x: int) -> int:
+            return x
+
+    with WorkerGroup.in_process(ClassWithInitArgs(Plain), 2, timeout=LONG) as group:
+        assert [group.now(1), group.later(2), group.now(3), group.later(4)] == [[1] * 2, [4] * 2, [3] * 2, [8] * 2]
 
 
 # ---- Groups.

@@ -5,11 +5,12 @@ The names are verl's. The modes are carried out in C++ (src/runtime/dispatch); w
 
 from __future__ import annotations
 
+import difflib
 import enum
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from transfer_dock.errors import InvalidArgument
 
@@ -43,7 +44,32 @@ class DispatchMode:
         return replace(self, mesh=mesh)
 
 
-class Dispatch:
+# Names of verl's that are no modes here, and the advice for each.
+_ELSEWHERE = {
+    "RANK_ZERO": "it is an execute mode: register(Dispatch.ONE_TO_ALL, Execute.RANK_ZERO)",
+    "ALL": "it is an execute mode: register(Dispatch.ALL_TO_ALL, Execute.ALL)",
+    "DIRECT_ROLLOUT_METHOD": "verl's groups refuse its calls; leave the method unregistered, and call it by "
+    "execute_all or execute_rank_zero",
+    "ND_MESH": "give make_nd_compute_dataproto_dispatch_fn(mesh_name)",
+}
+
+
+class _Modes(type):
+    """The names of the modes."""
+
+    if not TYPE_CHECKING:  # checkers know the names
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            raise AttributeError(_no_mode(name))
+
+    def __getitem__(cls, name: str) -> DispatchMode:
+        return mode_of(name)
+
+    def __iter__(cls) -> Iterator[DispatchMode]:
+        return (mode for mode in vars(cls).values() if isinstance(mode, DispatchMode))
+
+
+class Dispatch(metaclass=_Modes):
     """The modes, for a group of N ranks. PROTO: arguments are batches, or rows of a dock, and cut by rows."""
 
     # x -> x for each; a list of N results.
@@ -83,14 +109,15 @@ def make_nd_compute_dataproto_dispatch_fn(mesh_name: str, *, pad: bool = False) 
 
 
 def register_dispatch_mode(name: str, dispatch_fn: DispatchFunction, collect_fn: CollectFunction) -> DispatchMode:
-    """A mode of one's own, which then is ``Dispatch.<name>``, too.
+    """A mode of one's own, which then is ``Dispatch.<NAME>``, too, in capitals as in verl.
 
     dispatch_fn(group, *args, **kwargs) returns a tuple of lists and a dict of lists, with an element for each rank;
     collect_fn(group, results) returns the result of the call. Both are called in the controller's process.
     InvalidArgument if there is a mode of this name.
     """
-    if hasattr(Dispatch, name):
-        raise InvalidArgument(f"there is a dispatch mode '{name}' already; choose another name")
+    name = name.upper()
+    if hasattr(Dispatch, name) or name in _ELSEWHERE:
+        raise InvalidArgument(f"there is a mode '{name}' already; choose another name")
     mode = _own_mode(name, dispatch_fn, collect_fn)
     setattr(Dispatch, name, mode)
     return mode
@@ -103,21 +130,42 @@ def _own_mode(name: str, dispatch_fn: Any, collect_fn: Any) -> DispatchMode:
     return DispatchMode(name, dispatch_fn=dispatch_fn, collect_fn=collect_fn)
 
 
+def _no_mode(name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"there is no dispatch mode '{name}': {_ELSEWHERE[name]}"
+    known = sorted(mode.name for mode in Dispatch)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"there is no dispatch mode '{name}'; " + (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    )
+
+
 def mode_of(given: DispatchMode | str | Mapping[str, Any]) -> DispatchMode:
     """A mode as callers may give it: itself, its name, or a dict with "dispatch_fn" and "collect_fn"."""
     if isinstance(given, DispatchMode):
         return given
     if isinstance(given, str):
-        mode = getattr(Dispatch, given, None)
+        mode = vars(Dispatch).get(given)
         if isinstance(mode, DispatchMode):
             return mode
-        known = sorted(name for name, mode in vars(Dispatch).items() if isinstance(mode, DispatchMode))
-        raise InvalidArgument(f"there is no dispatch mode '{given}'; there are {', '.join(known)}")
+        raise InvalidArgument(_no_mode(given))
+    if isinstance(given, Execute):
+        raise InvalidArgument(f"dispatch_mode is {given}, an execute mode; give execute_mode={given}")
     if isinstance(given, Mapping) and set(given) == {"dispatch_fn", "collect_fn"}:
         return _own_mode("of its own", given["dispatch_fn"], given["collect_fn"])
     raise InvalidArgument(
         f"dispatch_mode is {given!r}; give one of Dispatch, or a dict with 'dispatch_fn' and 'collect_fn'"
     )
+
+
+def execute_of(given: Execute | str) -> Execute:
+    """An execute mode as callers may give it: itself, or its name."""
+    if isinstance(given, Execute):
+        return given
+    if isinstance(given, str) and given in Execute.__members__:
+        return Execute[given]
+    known = " or ".join(str(mode) for mode in Execute)
+    raise InvalidArgument(f"execute_mode is {given!r}; give {known}")
 
 
 @dataclass(frozen=True)
@@ -133,6 +181,9 @@ class Method:
     parameters: Parameters = field(default_factory=lambda: Parameters(None))
 
     def __post_init__(self) -> None:
+        mode = self.dispatch_mode
+        if mode.dispatch_fn is None and mode.name != "ND_MESH" and mode.name not in vars(Dispatch):
+            raise InvalidArgument(_no_mode(mode.name))
         if self.execute_mode is Execute.RANK_ZERO and self.dispatch_mode.name not in ("ONE_TO_ALL", "ALL_TO_ALL"):
             raise InvalidArgument(
                 "RANK_ZERO runs a method on rank 0 alone, so its arguments cannot be divided by "
@@ -145,15 +196,18 @@ _ATTRIBUTE = "_transfer_dock_method"
 
 def register(
     dispatch_mode: DispatchMode | str | Mapping[str, Any] = Dispatch.ALL_TO_ALL,
-    execute_mode: Execute = Execute.ALL,
+    execute_mode: Execute | str = Execute.ALL,
     blocking: bool = True,
     materialize_futures: bool = True,
 ) -> Callable[[Function], Function]:
-    """Declares a method of a worker class, which groups of its workers then have. See :class:`Method`."""
-    mode = mode_of(dispatch_mode)
+    """Declares a method of a worker class, which groups of its workers then have. See :class:`Method`.
+
+    The method may be ``async def``: a worker with such a method runs an event loop, in which its calls are carried out.
+    """
+    mode, execute = mode_of(dispatch_mode), execute_of(execute_mode)
 
     def decorate(function: Function) -> Function:
-        options = Method(mode, Execute(execute_mode), blocking, materialize_futures, Parameters(function, skip=1))
+        options = Method(mode, execute, blocking, materialize_futures, Parameters(function, skip=1))
         setattr(function, _ATTRIBUTE, options)
         return function
 

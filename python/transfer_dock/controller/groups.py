@@ -15,7 +15,15 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from transfer_dock import _native
-from transfer_dock.controller.dispatch import Dispatch, DispatchMode, Execute, Method, Parameters, methods_of
+from transfer_dock.controller.dispatch import (
+    Dispatch,
+    DispatchMode,
+    Execute,
+    Method,
+    Parameters,
+    methods_of,
+    mode_of,
+)
 from transfer_dock.controller.pools import ResourcePool
 from transfer_dock.controller.processes import Processes, environments, payload
 from transfer_dock.controller.workers import PLACE, ClassWithInitArgs, Place, handlers_of, serve, told
@@ -467,7 +475,7 @@ class Controller:
 
     def group(
         self,
-        methods: Mapping[str, Method | DispatchMode] | type,
+        methods: Mapping[str, Method | DispatchMode | str] | type,
         *,
         ranks: Sequence[int] | None = None,
         name: str = "",
@@ -481,7 +489,7 @@ class Controller:
         if isinstance(methods, type):
             known = _methods(methods)
         else:
-            known = {key: one if isinstance(one, Method) else Method(one) for key, one in methods.items()}
+            known = {key: one if isinstance(one, Method) else Method(mode_of(one)) for key, one in methods.items()}
         return WorkerGroup._over(native, name, known, _Members())
 
     def close(self) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import difflib
+import inspect
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -53,7 +55,9 @@ PLACE: contextvars.ContextVar[Place | None] = contextvars.ContextVar("place", de
 
 
 class Worker:
-    """A base class for workers: which rank one is. Methods are called by one thread, one after another."""
+    """A base class for workers: which rank one is. Methods are called by one thread, one after another, those that are
+    ``async def`` in its event loop.
+    """
 
     @property
     def _place(self) -> Place:
@@ -113,7 +117,27 @@ def fetch(rows: RowsRef, dock: Dock, timeout: float | None = None) -> Batch:
 
 # ---- What is served.
 
-Handler = Callable[[list[Any], float], Any]
+
+@dataclass(frozen=True)
+class Handler:
+    """A function that is served, and how."""
+
+    function: Callable[..., Any]
+    method: Method
+
+    @property
+    def awaits(self) -> bool:
+        """True if the function is ``async def``."""
+        call = getattr(self.function, "__call__", None)
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+
+    def __call__(self, values: list[Any], seconds: float) -> Any:
+        if self.method.materialize_futures:
+            values = [_materialized(value, seconds) if isinstance(value, RowsRef) else value for value in values]
+        args, kwargs = self.method.parameters.arguments(values)
+        return self.function(*args, **kwargs)
+
+
 # An object whose methods are served, or functions by name.
 Served = Union[Mapping[str, Callable[..., Any]], object]
 
@@ -136,17 +160,7 @@ def handlers_of(served: Served, role: str = "") -> dict[str, Handler]:
                 Method(materialize_futures=options.materialize_futures, parameters=Parameters(function)),
             )
     prefix = f"{role}/" if role else ""
-    return {prefix + name: _handler(*method) for name, method in methods.items()}
-
-
-def _handler(function: Callable[..., Any], method: Method) -> Handler:
-    def handle(values: list[Any], seconds: float) -> Any:
-        if method.materialize_futures:
-            values = [_materialized(value, seconds) if isinstance(value, RowsRef) else value for value in values]
-        args, kwargs = method.parameters.arguments(values)
-        return function(*args, **kwargs)
-
-    return handle
+    return {prefix + name: Handler(*method) for name, method in methods.items()}
 
 
 def _materialized(rows: RowsRef, seconds: float) -> Batch:
@@ -168,24 +182,102 @@ def told(error: BaseException) -> tuple[int, str]:
     return _INTERNAL, f"{type(error).__name__}: {error}" + (f"\n{where}" if where else "")
 
 
-def serve(calls: _native.Calls, handlers: Mapping[str, Handler]) -> None:
-    """Carries out calls in this thread, one after another, until they end."""
-    while (call := calls.next()) is not None:
-        number, name, values, seconds = call
-        del call
+@contextlib.contextmanager
+def _refusing(calls: _native.Calls, number: int) -> Iterator[None]:
+    """Answers a call with the error that its method raises."""
+    try:
+        yield
+    except Exception as error:
+        calls.refuse(number, *told(error))
+    except BaseException as error:  # such as SystemExit: the caller learns why the worker leaves
+        calls.refuse(number, *told(error))
+        raise
+
+
+_Call = tuple[int, str, list[Any], float]
+
+
+def _carry_out(
+    calls: _native.Calls, handlers: Mapping[str, Handler], call: _Call
+) -> Coroutine[Any, Any, None] | None:
+    """Answers a call, or returns a coroutine that answers it, if the result of its method is awaited."""
+    number, name, values, seconds = call
+    with _refusing(calls, number):
+        handler = handlers.get(name)
+        if handler is None:
+            near = difflib.get_close_matches(name, handlers, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise NotFound(f"this worker does not serve method '{name}'{hint}")
+        result = handler(values, seconds)
+        if inspect.isawaitable(result):
+            return _answer(calls, number, result)
+        calls.answer(number, result)
+    return None
+
+
+async def _answer(calls: _native.Calls, number: int, result: Awaitable[Any]) -> None:
+    with _refusing(calls, number):
         try:
-            handler = handlers.get(name)
-            if handler is None:
-                near = difflib.get_close_matches(name, handlers, n=1)
-                hint = f"; did you mean '{near[0]}'?" if near else ""
-                raise NotFound(f"this worker does not serve method '{name}'{hint}")
-            calls.answer(number, handler(values, seconds))
-        except Exception as error:
-            calls.refuse(number, *told(error))
-        except BaseException as error:  # such as SystemExit: the caller learns why the worker leaves
-            calls.refuse(number, *told(error))
-            raise
-        del values
+            answer = await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # this worker leaves
+                raise
+            raise RuntimeError("the method was cancelled, or something that it awaited") from error
+        calls.answer(number, answer)
+
+
+async def _next(calls: _native.Calls) -> _Call | None:
+    """The next call. A thread waits for it, so that the tasks of the loop go on."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[_Call | None] = loop.create_future()
+
+    def tell(settle: Callable[[Any], None], outcome: Any) -> None:
+        if not arrived.done():
+            settle(outcome)
+
+    def wait() -> None:
+        settle: Callable[[Any], None] = arrived.set_result
+        outcome: Any
+        try:
+            outcome = calls.next()
+        except Exception as error:  # such as MemoryError
+            settle, outcome = arrived.set_exception, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: this worker leaves
+            loop.call_soon_threadsafe(tell, settle, outcome)
+
+    threading.Thread(target=wait, name="transfer-dock-next", daemon=True).start()
+    return await arrived
+
+
+async def _serve_in_loop(
+    calls: _native.Calls, handlers: Mapping[str, Handler], awaited: Coroutine[Any, Any, None] | None
+) -> None:
+    while True:
+        if awaited is not None:
+            await awaited
+        call = await _next(calls)
+        if call is None:
+            return
+        awaited = _carry_out(calls, handlers, call)
+        del call
+
+
+def serve(calls: _native.Calls, handlers: Mapping[str, Handler]) -> None:
+    """Carries out calls in this thread, one after another, until they end.
+
+    If a method is ``async def``, all are carried out in one event loop, which goes on between calls: so do the tasks that
+    a method has started.
+    """
+    awaited: Coroutine[Any, Any, None] | None = None
+    in_loop = any(handler.awaits for handler in handlers.values())
+    while awaited is None and not in_loop:
+        call = calls.next()
+        if call is None:
+            return
+        awaited = _carry_out(calls, handlers, call)
+        del call
+    asyncio.run(_serve_in_loop(calls, handlers, awaited))
 
 
 def leave_soon(calls: _native.Calls, within: float) -> threading.Event:
