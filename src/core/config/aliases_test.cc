@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -142,6 +144,93 @@ TEST(Spread, RefusesWhatItsKeysRefuse) {
                           Mentions({"t.yaml:1: actor.clip (actor.clip_high here):", "\"x\"", "number"})));
   EXPECT_THAT(AliasViolations("actor.clip: [1, 2, 3]"),
               ElementsAre(Mentions({"t.yaml:1: actor.clip:", "list of 3", "actor.clip_low, actor.clip_high"})));
+}
+
+struct Combined {
+  std::string recompute = "nothing";
+  double kl = 0.1;
+  bool whiten = false;
+};
+
+Spec SpecWithDerived(Combined& c) {
+  Spec spec;
+  spec.Choice("model.recompute", &c.recompute, {{"nothing", "nothing"}, {"layers", "layers"}, {"mlp", "mlp"}}, "");
+  spec.Float("actor.kl", &c.kl, "").AtLeast(0);
+  spec.Bool("whiten", &c.whiten, "");
+  spec.AliasSection("whole.model", "model");
+  spec.Derive("model.recompute", {"model.granularity", "model.modules"},
+              [](std::span<const std::string> given) -> std::optional<std::string> {
+                if (given[0] == "selective") return given[1].empty() ? "layers" : given[1];
+                return given[0] == "none" ? std::nullopt : std::optional(given[0]);
+              });
+  spec.Derive("actor.kl", {"actor.kl", "actor.use_kl"},
+              [](std::span<const std::string> given) -> std::optional<std::string> {
+                return given[1] == "false" ? std::optional<std::string>("0") : std::nullopt;
+              });
+  spec.Derive("whiten", {"whiten", "whole"}, [](std::span<const std::string> given) -> std::optional<std::string> {
+    return given[0].empty() ? std::optional<std::string>("true") : std::nullopt;
+  });
+  return spec;
+}
+
+Combined Derived(absl::string_view yaml, std::vector<std::string> overrides = {}) {
+  Combined c;
+  EXPECT_EQ(Load(SpecWithDerived(c), yaml, "t.yaml", overrides), absl::OkStatus()) << yaml;
+  return c;
+}
+
+std::vector<std::string> DerivedViolations(absl::string_view yaml, std::vector<std::string> overrides = {}) {
+  Combined c;
+  const absl::Status loaded = Load(SpecWithDerived(c), yaml, "t.yaml", overrides);
+  if (loaded.ok()) return {};
+  return absl::StrSplit(loaded.message(), '\n');
+}
+
+TEST(Derive, GivesAKeyWhatOtherKeysSayTogether) {
+  EXPECT_EQ(Derived("model: {granularity: layers}").recompute, "layers");
+  EXPECT_EQ(Derived("whole: {model: {granularity: selective, modules: [mlp]}}").recompute, "mlp");
+  EXPECT_EQ(Derived("model.granularity: selective", {"model.modules=mlp"}).recompute, "mlp");
+  EXPECT_EQ(Derived("model: {granularity: \"${model.modules}\", modules: mlp}").recompute, "mlp") << "a reference";
+  EXPECT_EQ(Derived("model: {granularity: null, modules: null}").recompute, "nothing");
+  EXPECT_EQ(Derived("model: {granularity: none, recompute: mlp}").recompute, "mlp");
+}
+
+TEST(Derive, MayActOnTheKeyItself) {
+  EXPECT_EQ(Derived("actor: {kl: 0.5, use_kl: false}").kl, 0);
+  EXPECT_EQ(Derived("actor: {kl: 0.5, use_kl: true}").kl, 0.5);
+  EXPECT_EQ(Derived("actor: {use_kl: false}", {"actor.kl=0.5"}).kl, 0.5) << "the command line counts more";
+  EXPECT_EQ(Derived("actor: {kl: 0.5}", {"actor.use_kl=false"}).kl, 0);
+}
+
+TEST(Derive, KnowsWhetherASectionIsGiven) {
+  EXPECT_TRUE(Derived("whole: {model: {recompute: mlp}}").whiten);
+  EXPECT_FALSE(Derived("model: {recompute: mlp}").whiten);
+  EXPECT_FALSE(Derived("whole: {model: {recompute: mlp}}\nwhiten: false\n").whiten);
+}
+
+TEST(Derive, IsRefusedBesideAnotherValueOfTheKeyAndForWrongValues) {
+  EXPECT_EQ(Derived("model: {recompute: mlp, granularity: mlp}").recompute, "mlp") << "they agree";
+  EXPECT_EQ(Derived("model: {granularity: mlp}", {"model.recompute=layers"}).recompute, "layers");
+  EXPECT_THAT(
+      DerivedViolations("model:\n  recompute: mlp\n  granularity: layers\n"),
+      ElementsAre(Mentions({"t.yaml:3: model.granularity (model.recompute here):", "model.recompute (t.yaml:2)"})));
+  EXPECT_THAT(DerivedViolations("whole: {model: {granularity: some}}"),
+              ElementsAre(Mentions({"t.yaml:1: whole.model.granularity (model.recompute here):", "\"some\"",
+                                    "nothing, layers or mlp"})));
+  EXPECT_THAT(DerivedViolations("model.granularity: ${no.such.key}"),
+              ElementsAre(Mentions({"t.yaml:1: model.granularity (model.recompute here):", "${no.such.key}"})));
+}
+
+TEST(UnknownKey, InTheWrongSectionIsKnownByItsLastWord) {
+  int64_t n = 1;
+  Spec spec;
+  spec.Int("rollout.n", &n, "");
+  spec.Int("rollout.temperature", &n, "");
+  spec.Alias("num_generations", "rollout.n");
+  spec.Refuse("accumulation", "set rollout.n instead");
+  EXPECT_THAT(
+      Load(spec, "trainer: {num_generations: 2, accumulation: 2}", "t.yaml", {}).message(),
+      Mentions({"trainer.num_generations: ", "rollout.n?\n", "trainer.accumulation: ", "set rollout.n instead"}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -150,6 +151,10 @@ std::string StringBinding::Expected() const {
 }
 
 Value StringBinding::Get() const { return {.scalar = {.text = *field_, .quoted = true}}; }
+
+std::string StringBinding::Expected() const {
+  return absl::StrCat("text", or_list_ ? " or list of texts" : "", not_empty_ ? ", not empty" : "");
+}
 
 bool StringsBinding::SetItems(const std::vector<Given>& items) {
   if (not_empty_ && items.empty()) return false;

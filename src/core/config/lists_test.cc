@@ -49,6 +49,25 @@ TEST(Lists, OneTextIsAListOfOne) {
   EXPECT_THAT(TrainFiles("", {"data.train_files=a,b"}), ElementsAre("a,b"));
 }
 
+TEST(Lists, AreTextsWithCommasWhereAKeySaysSo) {
+  std::string modules = "none", path = "here";
+  Spec spec;
+  spec.String("modules", &modules, "").OrList();
+  spec.String("path", &path, "");
+  spec.AliasValue("modules", "all", "");
+  for (const char* yaml : {"modules: [q, v]", "modules: q,v", "modules:\n- q\n- v\n"}) {
+    EXPECT_EQ(Load(spec, yaml, "t.yaml", {}), absl::OkStatus());
+    EXPECT_EQ(modules, "q,v") << yaml;
+  }
+  EXPECT_EQ(Load(spec, "", "t.yaml", std::vector<std::string>{"modules=[k, 'o']"}), absl::OkStatus());
+  EXPECT_EQ(modules, "k,o");
+  EXPECT_EQ(Dump(spec), "modules: \"k,o\"\npath: here\n");
+  EXPECT_EQ(Load(spec, "modules: ALL", "t.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(modules, "");
+  EXPECT_THAT(Load(spec, "path: [a, b]\nmodules: [~]\n", "t.yaml", {}).message(),
+              Mentions({"t.yaml:1: path:", "t.yaml:2: modules:", "null"}));
+}
+
 TEST(Lists, AnEmptyTextIsAnEmptyList) {
   FileLists lists;
   lists.stop = {"x"};

@@ -56,6 +56,38 @@ std::vector<std::string> FirstOf(std::vector<std::string> lines, int most) {
   return lines;
 }
 
+// A reason for which a key is skipped. Notes of a low rank matter more.
+struct Note {
+  size_t rank;
+  std::string where;
+  std::string key;
+  std::string why;
+};
+constexpr size_t kUnknownRank = 0, kUnusedRank = 1, kForeignRank = 2;
+
+// "run.yaml:3: a.b: skipped: the reason; also a.c, a.d and 7 more": one line for each reason, in the order of the
+// ranks.
+std::vector<std::string> LinesOf(std::vector<Note> notes) {
+  constexpr size_t kNamed = 4;
+  absl::c_stable_sort(notes, [](const Note& a, const Note& b) { return a.rank < b.rank; });
+  std::vector<std::vector<const Note*>> reasons;
+  absl::flat_hash_map<absl::string_view, size_t> places;
+  for (const Note& note : notes) {
+    const auto [place, is_first] = places.try_emplace(absl::string_view(note.why), reasons.size());
+    if (is_first) reasons.emplace_back();
+    reasons[place->second].push_back(&note);
+  }
+  std::vector<std::string> lines;
+  for (const std::vector<const Note*>& same : reasons) {
+    std::string line = absl::StrCat(same[0]->where, ": ", same[0]->key, ": skipped: ", same[0]->why);
+    const size_t named = std::min(same.size(), 1 + kNamed);
+    for (size_t i = 1; i < named; ++i) absl::StrAppend(&line, i == 1 ? "; also " : ", ", same[i]->key);
+    if (same.size() > named) absl::StrAppend(&line, " and ", same.size() - named, " more");
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
 // One run of Load(): collects what was given, settles which value each key has, and fills the fields.
 class Loader {
  public:
@@ -113,6 +145,7 @@ class Loader {
   void FillFields() {
     SettleKeys();
     SpreadKeys();
+    DeriveKeys();
     for (const auto& [key, index] : settled_) {
       references_.Add(key, entries_[index].written, entries_[index].value);
     }
@@ -152,10 +185,11 @@ class Loader {
         const auto given = given_.find(key);
         if (given == given_.end() || SaysNothing(*spec_.Find(key))) continue;
         const Entry& entry = entries_[given->second];
-        if (options_.lenient) {
-          notes_.push_back(absl::StrCat(entry.where, ": ", Named(entry.written, key), ": skipped: ", unused.why));
-        } else {
+        const Binding& binding = *names_.Find(key);
+        if (!options_.lenient) {
           Violate(entry, unused.why);
+        } else if (ShowYaml(binding.Get()) != ShowYaml(binding.default_value())) {
+          notes_.push_back({kUnusedRank, entry.where, Named(entry.written, key), unused.why});
         }
       }
     }
@@ -163,7 +197,8 @@ class Loader {
 
   absl::Status Result() && {
     if (options_.note) {
-      for (const std::string& line : FirstOf(std::move(notes_), options_.limits.max_notes)) options_.note(line);
+      const std::vector<std::string> lines = FirstOf(LinesOf(std::move(notes_)), options_.limits.max_notes);
+      for (const std::string& line : lines) options_.note(line);
     }
     if (violations_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -244,6 +279,54 @@ class Loader {
     }
   }
 
+  // Adds an entry for each key that gets its value from keys of other programs.
+  void DeriveKeys() {
+    if (spec_.derived().empty()) return;
+    References values(names_, options_.limits);
+    for (const auto& [key, index] : settled_) values.Add(key, entries_[index].written, entries_[index].value);
+    for (const Spec::DerivedKey& derived : spec_.derived()) Derive(derived, values);
+  }
+
+  void Derive(const Spec::DerivedKey& derived, References& values) {
+    std::vector<std::string> texts;
+    std::optional<Entry> first;  // of the keys that are given, except for the derived one
+    for (const std::string& name : derived.from) {
+      const auto settled = settled_.find(name);
+      texts.emplace_back();
+      if (settled == settled_.end()) continue;
+      const absl::StatusOr<Value> value = values.ValueOf(name);
+      if (value.ok() && (value->null() || value->missing())) continue;
+      if (value.ok()) texts.back() = TextOf(*value);
+      if (first || name == derived.key) continue;
+      first = entries_[settled->second];
+      if (!value.ok()) first->fault = std::string(value.status().message());
+    }
+    if (!first) return;
+    const auto own = settled_.find(derived.key);
+    const Entry* const given =
+        own == settled_.end() || entries_[own->second].value.null() ? nullptr : &entries_[own->second];
+    if (given != nullptr && given->on_command_line && !first->on_command_line) return;
+    const std::optional<std::string> text = derived.derive(texts);
+    if (!text && first->fault.empty()) return;
+    first->key = derived.key;
+    if (first->fault.empty()) first->value = {.scalar = {.text = *text}};
+    if (given != nullptr && given->on_command_line == first->on_command_line && !IsSame(given->value, first->value) &&
+        !absl::c_linear_search(derived.from, derived.key)) {
+      faulty_.insert(derived.key);
+      Violate(*first, absl::StrCat("also given as ", EscapeForMessage(given->written), " (", given->where,
+                                   "), which says something else; keep one"));
+      return;
+    }
+    settled_[derived.key] = entries_.size();
+    entries_.push_back(*std::move(first));
+  }
+
+  static std::string TextOf(const Value& value) {
+    if (value.kind == Value::Kind::kSection) return "{}";
+    if (value.kind == Value::Kind::kScalar) return value.scalar.text;
+    return absl::StrJoin(value.items, ",", [](std::string* out, const Given& item) { *out += item.text; });
+  }
+
   // Returns the next entry. Of a section that was dealt with as a whole, only those keys count for which something else
   // holds than for the section.
   size_t TakeWithContents(size_t section) {
@@ -270,7 +353,7 @@ class Loader {
     }
     if (names_.IsSpread(entry.key)) return true;
     if (const Spec::Meaningless* meaningless = names_.FindMeaningless(entry.key)) {
-      if (counts) TakeMeaningless(*meaningless, entry);
+      if (counts) TakeMeaningless(*meaningless, i);
       return true;
     }
     TakeUnknown(entry);
@@ -320,9 +403,10 @@ class Loader {
                          " given, expected a section with keys such as ", names_.FirstKeyIn(entry.written)));
   }
 
-  void TakeMeaningless(const Spec::Meaningless& meaningless, const Entry& entry) {
+  void TakeMeaningless(const Spec::Meaningless& meaningless, size_t i) {
+    const Entry& entry = entries_[i];
     const absl::StatusOr<Value> value = references_.ValueOf(entry.key);
-    if (value.ok() && ChangesNothing(meaningless, *value, entry)) return;
+    if (value.ok() && ChangesNothing(meaningless, *value, i)) return;
     const std::string start = absl::StrCat(entry.where, ": ", EscapeForMessage(entry.written), ": ");
     if (!meaningless.may_be_skipped) {
       const std::string instead =
@@ -330,17 +414,38 @@ class Loader {
       Violate(
           absl::StrCat(start, Describe(value.ok() ? *value : entry.value), " given, ", instead, ": ", meaningless.why));
     } else if (options_.lenient) {
-      notes_.push_back(absl::StrCat(start, "skipped: ", meaningless.why));
+      notes_.push_back({RankOf(meaningless), entry.where, EscapeForMessage(entry.written), meaningless.why});
     } else {
       Violate(absl::StrCat(start, meaningless.why, "; remove it, or pass --lenient"));
     }
   }
 
-  static bool ChangesNothing(const Spec::Meaningless& meaningless, const Value& value, const Entry& entry) {
-    if (value.null() || value.missing() || (value.kind == Value::Kind::kSection && entry.is_empty_section)) return true;
+  size_t RankOf(const Spec::Meaningless& meaningless) const {
+    const std::vector<Spec::Meaningless>& all = spec_.meaningless();
+    const auto found = absl::c_find_if(all, [&](const auto& each) { return each.name == meaningless.name; });
+    return kForeignRank + static_cast<size_t>(found - all.begin());
+  }
+
+  bool ChangesNothing(const Spec::Meaningless& meaningless, const Value& value, size_t i) {
+    if (value.null() || value.missing() || (value.kind == Value::Kind::kSection && IsOff(i))) return true;
     return value.kind == Value::Kind::kScalar && absl::c_any_of(meaningless.harmless, [&](const std::string& harmless) {
              return SameScalar(harmless, value.scalar.text);
            });
+  }
+
+  // True for a section in which nothing has a value, or which says that it is off.
+  bool IsOff(size_t section) {
+    const std::string& name = entries_[section].written;
+    bool blank = true;
+    for (size_t i = section + 1; i < file_entries_ && IsInside(entries_[i].written, name); ++i) {
+      const absl::string_view word = absl::string_view(entries_[i].written).substr(name.size() + 1);
+      if (word == "enable" || word == "enabled") {
+        const absl::StatusOr<Value> value = references_.ValueOf(entries_[i].key);
+        if (value.ok() && SameScalar(value->scalar.text, "false")) return true;
+      }
+      blank = blank && (entries_[i].value.kind == Value::Kind::kSection || entries_[i].value.null());
+    }
+    return blank;
   }
 
   void TakeUnknown(const Entry& entry) {
@@ -348,14 +453,15 @@ class Loader {
     if (entry.value.kind == Value::Kind::kSection && !entry.is_empty_section) return;
     // Distances take time, and ten thousand unknown keys must not cost too much.
     const bool advise = unknown_++ < options_.limits.max_reported;
-    const std::string start = absl::StrCat(entry.where, ": ", EscapeForMessage(entry.written), ": ");
+    const std::string written = EscapeForMessage(entry.written);
     if (!options_.lenient) {
-      Violate(absl::StrCat(start, "unknown key; ", advise ? names_.Advice(entry.written) : ""));
+      Violate(absl::StrCat(entry.where, ": ", written, ": unknown key; ", advise ? names_.Advice(entry.written) : ""));
       return;
     }
+    if (entry.value.null()) return;
     const std::optional<std::string> nearest = advise ? names_.Nearest(entry.written) : std::nullopt;
-    notes_.push_back(
-        absl::StrCat(start, "skipped: unknown key", nearest ? "; did you mean " : "", nearest ? *nearest + "?" : ""));
+    notes_.push_back({kUnknownRank, entry.where, written,
+                      nearest ? absl::StrCat("unknown key; did you mean ", *nearest, "?") : "unknown key"});
   }
 
   const Spec& spec_;
@@ -372,7 +478,7 @@ class Loader {
   int unknown_ = 0;
   std::vector<std::string> malformed_overrides_;
   std::vector<std::string> violations_;
-  std::vector<std::string> notes_;
+  std::vector<Note> notes_;
 };
 
 }  // namespace

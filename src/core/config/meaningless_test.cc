@@ -80,6 +80,15 @@ TEST(Ignore, AcceptsAValueThatChangesNothing) {
   }
 }
 
+TEST(Ignore, AcceptsASectionThatIsOffOrHasNoValues) {
+  for (const char* contents : {"{size: null, offload: {on: null}}", "{enable: false, size: 2}", "{enabled: False}",
+                               "{size: 2, enabled: \"${critic.warmup}\"}"}) {
+    const Outcome outcome = LoadForeign(absl::StrCat("trainer.fsdp: ", contents, "\ncritic.warmup: false\n"), true);
+    EXPECT_THAT(outcome.notes, ElementsAre(HasSubstr("critic.warmup"))) << contents;
+  }
+  EXPECT_EQ(LoadForeign("trainer.fsdp: {offload: {enable: false}}", true).notes.size(), 1u) << "a part of it is off";
+}
+
 TEST(Ignore, AValueThatAnOverrideReplacesIsNotMentioned) {
   EXPECT_THAT(LoadForeign("trainer: {nnodes: 8}", false, {"trainer.nnodes=1"}).violations, ElementsAre());
   EXPECT_THAT(LoadForeign("trainer: {nnodes: 1}", false, {"trainer.nnodes=8"}).violations,
@@ -117,9 +126,29 @@ TEST(Lenient, SkipsUnknownKeysAndStillSuggests) {
   const Outcome outcome = LoadForeign("trainer: {stesp: 5}\nquux: {a: 1, b: 2}\n", true, {"zzz=1"});
   EXPECT_THAT(outcome.violations, ElementsAre());
   EXPECT_THAT(outcome.notes, ElementsAre(Mentions({"t.yaml:1: trainer.stesp:", "skipped", "trainer.steps?"}),
-                                         Mentions({"t.yaml:2: quux.a:", "skipped", "unknown key"}),
-                                         Mentions({"t.yaml:2: quux.b:", "skipped", "unknown key"}),
-                                         Mentions({"command line: zzz:", "skipped", "unknown key"})));
+                                         Mentions({"t.yaml:2: quux.a:", "skipped", "quux.b, zzz"})));
+}
+
+TEST(Lenient, NotesEachReasonOnceAndTheOnesThatMatterMostFirst) {
+  int64_t rank = 0, alpha = 1, beta = 1;
+  Spec spec;
+  spec.Int("rank", &rank, "Rank.");
+  spec.Int("alpha", &alpha, "Scale.");
+  spec.Int("beta", &beta, "Another.");
+  spec.Unused(
+      {"alpha", "beta"}, [&] { return rank == 0; }, "there are no adapters");
+  spec.Ignore("devices", "one machine only");
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) spec.Ignore(absl::StrCat("foreign.", name), "not here");
+  const char* yaml = "foreign: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1}\ndevices: 8\nalpha: 16\nbeta: 1\nquux: 1\n";
+  std::vector<std::string> notes;
+  EXPECT_EQ(Load(spec, yaml, "t.yaml", {},
+                 {.lenient = true, .note = [&](const std::string& line) { notes.push_back(line); }}),
+            absl::OkStatus());
+  EXPECT_THAT(
+      notes,
+      ElementsAre(Mentions({"t.yaml:5: quux:"}), Mentions({"t.yaml:3: alpha:"}), Mentions({"t.yaml:2: devices:"}),
+                  Mentions({"t.yaml:1: foreign.a:", "foreign.b, foreign.c, foreign.d, foreign.e and 2 more"})))
+      << "beta has its default";
 }
 
 TEST(Lenient, StillRefusesWrongValues) {
@@ -143,7 +172,7 @@ TEST(Lenient, SkipsWhatMeansNothingBesideOtherKeys) {
 }
 
 TEST(Lenient, BoundsTheNumberOfNotes) {
-  const Outcome outcome = LoadForeign("a: 1\nb: 2\nc: 3\nd: 4\n", true, {}, {.max_notes = 2});
+  const Outcome outcome = LoadForeign(kForeign, true, {}, {.max_notes = 2});
   ASSERT_EQ(outcome.notes.size(), 3u);
   EXPECT_EQ(outcome.notes.back(), "and 2 more");
 }

@@ -31,7 +31,7 @@ bool IsInside(absl::string_view inner, absl::string_view outer) {
 }
 
 Names::Names(const Spec& spec)
-    : spec_(spec), python_{.name = "", .why = "it names Python code, which does not run here", .harmless = {}} {
+    : spec_(spec), python_{.name = "", .why = "Hydra would make an object of Python of its section", .harmless = {}} {
   for (const auto& binding : spec.bindings()) {
     bindings_[binding->key()] = binding.get();
     known_.push_back(binding->key());
@@ -43,6 +43,11 @@ Names::Names(const Spec& spec)
   for (const Spec::SpreadKeys& spread : spec.spreads()) {
     spreads_.insert(spread.other);
     known_.push_back(spread.other);
+  }
+  for (const Spec::DerivedKey& derived : spec.derived()) {
+    for (const std::string& name : derived.from) {
+      if (spec.Find(name) == nullptr) spreads_.insert(name);
+    }
   }
   const size_t outside = known_.size();
   for (const Spec::OtherName& alias : spec.section_aliases()) {
@@ -109,6 +114,11 @@ std::optional<std::string> Names::Nearest(absl::string_view name) const {
 }
 
 std::string Names::Advice(absl::string_view name) const {
+  const absl::string_view word = name.substr(name.rfind('.') + 1);  // may be a whole name that another program has
+  if (const auto alias = aliases_.find(word); alias != aliases_.end()) {
+    return absl::StrCat("did you mean ", alias->second, "?");
+  }
+  if (const auto foreign = meaningless_.find(word); foreign != meaningless_.end()) return foreign->second.why;
   const std::optional<std::string> nearest = Nearest(name);
   return nearest ? absl::StrCat("did you mean ", *nearest, "?") : Siblings(OurName(name));
 }

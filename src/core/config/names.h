@@ -26,6 +26,7 @@ class Names {
 
   // The next four take our names. Find() is nullptr if no key is bound to this name.
   Binding* Find(absl::string_view key) const;
+  // True for a name that gives other keys their values: Spec::Spread() or Spec::Derive().
   bool IsSpread(absl::string_view key) const { return spreads_.contains(key); }
   // What the Spec, or what is known of Hydra, says about a key or section without meaning here, or the innermost such
   // section around it; nullptr if nothing.
@@ -37,7 +38,8 @@ class Names {
   std::string FirstKeyIn(absl::string_view section) const;
   // The known name that the unknown `name` is likely to stand for, if any.
   std::optional<std::string> Nearest(absl::string_view name) const;
-  // "did you mean a.b?", or else what there is in the section of `name`.
+  // "did you mean a.b?", or the reason why another program's key with the last word of `name` means nothing here, or
+  // else the keys in its section.
   std::string Advice(absl::string_view name) const;
 
  private:

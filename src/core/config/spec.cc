@@ -153,6 +153,14 @@ void Spec::Spread(std::string other, std::vector<std::string> keys) {
   spreads_.push_back({std::move(other), std::move(keys)});
 }
 
+void Spec::Derive(std::string key, std::vector<std::string> from, Derivation derive) {
+  TDOCK_CHECK(Find(key) != nullptr, absl::StrCat(key, " is not bound"));
+  for (const std::string& name : from) {
+    if (Find(name) == nullptr) CheckOtherName(name);
+  }
+  derived_.push_back({std::move(key), std::move(from), std::move(derive)});
+}
+
 void Spec::AliasValue(absl::string_view key, absl::string_view other, std::string value) {
   Binding* binding = Find(key);
   TDOCK_CHECK(binding != nullptr, absl::StrCat(key, " is not bound"));

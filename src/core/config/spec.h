@@ -124,6 +124,13 @@ class Spec {
   // A name that gives several keys, which must be bound, where they are not given themselves: a list one item to each
   // key, a single value the same to all.
   void Spread(std::string other, std::vector<std::string> keys);
+  // Gives `key`, which must be bound, the text that `derive` makes of `from`: other programs' keys, and the keys here
+  // that these act on. `derive` gets one text for each: empty if it is not given or null, with commas between the items
+  // of a list, "{}" for a section. `key` keeps its value if none of the others is given, if the result is nothing, or
+  // if it is given on the command line and they are not. A value of `key` beside another that is derived is a
+  // violation, unless `key` itself is among `from`.
+  using Derivation = std::function<std::optional<std::string>(std::span<const std::string> given)>;
+  void Derive(std::string key, std::vector<std::string> from, Derivation derive);
   // Another way to write the value `value` of `key`, which must be bound, such as another program's name of a choice,
   // in upper or lower case.
   void AliasValue(absl::string_view key, absl::string_view other, std::string value);
@@ -132,9 +139,10 @@ class Spec {
   void RefuseValue(absl::string_view key, absl::string_view other, std::string why);
 
   // A key or a section that other programs have and that means nothing here, for the reason `why`. Load() refuses it,
-  // or skips it if asked to be lenient. A null changes nothing and is skipped, and so is a value of `harmless`, which
-  // lists those that mean what this program does anyway. Of names inside one another the innermost counts, and a bound
-  // key inside a section is as any other.
+  // or skips it if asked to be lenient. A null changes nothing and is skipped, and so are a section of nulls, one
+  // with `enable` or `enabled` false, and a value of `harmless`, a list of values that ask for what this program does
+  // anyway. The innermost of nested names counts, and a bound key inside a section is as any other. Notes about names
+  // are in the order of these calls.
   void Ignore(std::string name, std::string why, std::vector<std::string> harmless = {});
   // The same for one that would change results, so that it may not be skipped: Load() always refuses it, unless its
   // value is null or harmless.
@@ -174,6 +182,12 @@ class Spec {
     std::vector<std::string> keys;
   };
   const std::vector<SpreadKeys>& spreads() const { return spreads_; }
+  struct DerivedKey {
+    std::string key;
+    std::vector<std::string> from;
+    Derivation derive;
+  };
+  const std::vector<DerivedKey>& derived() const { return derived_; }
   struct Meaningless {
     std::string name;  // of a key or a section
     std::string why;
@@ -196,6 +210,7 @@ class Spec {
   std::vector<OtherName> aliases_;
   std::vector<OtherName> section_aliases_;
   std::vector<SpreadKeys> spreads_;
+  std::vector<DerivedKey> derived_;
   std::vector<Meaningless> meaningless_;
   std::unique_ptr<Spec> kept_;
 };
@@ -207,7 +222,7 @@ struct Limits {
   int max_keys = 10'000;                 // keys in a file
   int max_items = 10'000;                // items of all lists in a file, or of one override
   int max_reported = 100;                // violations reported one by one; the rest are counted
-  int max_notes = 1'000;                 // the same for notes
+  int max_notes = 39;                    // the same for notes
 };
 
 // What is wrong with the values of several keys together.
@@ -221,11 +236,15 @@ struct LoadOptions {
   // Skips keys that are unknown, that mean nothing here (Spec::Ignore()) or nothing beside other keys (Spec::Unused()),
   // instead of refusing them.
   bool lenient = false;
-  // Called with one line for each key that is skipped: where it was given, its name and why. May be null.
+  // Called with one line for each reason for which keys are skipped: where the first of them was given, its name and
+  // the reason, and the others' names. Unknown keys come first, then keys without effect beside others, then keys of
+  // Spec::Ignore(). May be null.
   std::function<void(const std::string& line)> note = nullptr;
   // What a look at all fields finds, beside the constraints; called last. Conflicts are left out whose keys are invalid
   // by themselves, or all in one constraint that failed. May be null.
   std::function<std::vector<Conflict>()> later = nullptr;
+  // Where else an unknown key is known, for the message about it; empty: nowhere. May be null.
+  std::function<std::string(absl::string_view key)> elsewhere = nullptr;
 };
 
 // Fills the fields from `yaml`, then from `overrides`; if a key is overridden twice, the last value counts, and a value
