@@ -85,6 +85,8 @@ absl::StatusOr<std::optional<DType>> DTypeOf(const std::string& text) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
     if (text == Name(dtype)) return dtype;
   }
+  if (text == "bf16") return DType::kBF16;
+  if (text == "fp16") return DType::kF16;
   return absl::InvalidArgumentError(
       absl::StrCat("--dtype ", text, ": known are stored, float32, bfloat16, float16 and float64"));
 }

@@ -133,7 +133,12 @@ void BindModelOptions(config::Spec& spec, const std::string& prefix, ModelOption
       prefix + "save_dtype", &o.save_dtype,
       {{"auto", std::nullopt}, {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}},
       "Dtype of the weights in the checkpoint that is left for use; auto: the model's own, as config.json says, "
-      "and float32 of a new model. What a run resumes from is exact.");
+      "and float32 of a new model. The state that a run resumes from is exact.");
+  for (const char* key : {"compute_dtype", "param_dtype", "save_dtype"}) {
+    spec.AliasValue(prefix + key, "bf16", "bfloat16");
+    spec.AliasValue(prefix + key, "fp16", "float16");
+    spec.AliasValue(prefix + key, "fp32", "float32");
+  }
   spec.Check({rope + "type", rope + "factor"}, [&o]() -> std::vector<std::string> {
     if (o.rope_scaling.type.empty() || o.rope_scaling.type == "default" || o.rope_scaling.factor >= 1) return {};
     return {"must be at least 1 with a rope scaling"};
