@@ -72,7 +72,7 @@ struct ModelRole {
   const ModelSection* section;  // of the recipe: its path, and of a trained one how it is used
   bool trained = false;         // otherwise it has a value head already, and computes as the policy does
   const OptimSection* optim = nullptr;          // of a trained one
-  int64_t micro_batch_size = 0;                 // samples in a pass of it
+  PassSection pass = {};
   AnswerScore score = AnswerScore::kLastToken;  // of a reward model
 };
 
@@ -114,10 +114,11 @@ struct RunParts {
   // For what takes long between the stages. Thread-safe.
   std::function<absl::Status()> check_stop = [] { return absl::OkStatus(); };
 
-  ForwardOptions forward(double temperature = 1.0, int64_t micro_batch_size = 0) const {
+  ForwardOptions forward(double temperature = 1.0, const PassSection& pass = {}) const {
     return {.workers = workers,
             .temperature = temperature,
-            .micro_batch_size = micro_batch_size,
+            .micro_batch_size = pass.micro_batch_size,
+            .max_tokens = pass.max_tokens,
             .max_row_tokens = max_row_tokens,
             .max_shared_row_tokens = MaxSharedRowTokens(policy.decoder)};
   }
@@ -181,8 +182,8 @@ struct StepShape {
   const RolloutSection* validation = nullptr;  // of the answers that validation asks for; null: none
   int64_t frozen_copies = 0;                   // of the policy's weights, beside them
   int64_t mini_batch_size = 0;                 // samples of an optimizer step; 0: all of the step
-  int64_t micro_batch_size = 0;                // samples in a pass with gradients; 0: see ForwardOptions
-  int64_t scoring_micro_batch_size = 0;        // samples in a pass without gradients
+  PassSection pass = {};                       // with gradients, of samples
+  PassSection scoring = {};                    // without
   int64_t ptx_batch_size = 0;                  // samples of ptx_data() in an optimizer step
   Entropy entropy = Entropy::kNone;            // see Objective
   OptimSection optim = {};                     // of the policy

@@ -106,12 +106,21 @@ void BindModel(config::Spec& spec, ModelSection& s) {
       [&s] { return !s.path.empty(); }, "given together with model.path, whose model has its own");
 }
 
-void BindPairBatches(config::Spec& spec, int64_t& micro_batch_size_per_gpu) {
-  spec.Int("data.micro_batch_size_per_gpu", &micro_batch_size_per_gpu,
-           "Pairs in one forward and backward pass; limits memory and changes results only where something is dropped "
-           "(model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
+void BindPass(config::Spec& spec, const std::string& micro_key, const std::string& samples,
+              const std::string& tokens_key, PassSection& s) {
+  spec.Int(
+          micro_key, &s.micro_batch_size,
+          absl::StrCat(samples, "; limits memory and changes results only where something is dropped (model.dropout); ",
+                       "0: as many as ", tokens_key, " allows."))
       .AtLeast(0)
-      .AtMost(kMaxBatch / 2);
+      .AtMost(kMaxBatch);
+  spec.Int(tokens_key, &s.max_tokens,
+           absl::StrCat("Tokens in such a pass, of prompts and answers, where ", micro_key,
+                        " is 0; a longer sample passes alone; 0: 1,024 on the CPU, 16,384 on a GPU."))
+      .AtLeast(0)
+      .AtMost(int64_t{1} << 40);
+  spec.Unused(
+      {tokens_key}, [&s] { return s.micro_batch_size > 0; }, absl::StrCat(micro_key, " says how large a pass is"));
 }
 
 void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
@@ -153,10 +162,9 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
         "Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. "
         "Its answers are then not quite the policy's: rollout_corr/* in the metrics say by how much. On the CPU "
         "with model.compute_dtype float32 or bfloat16, and model.batch_invariant.");
-    spec.Int(
-            "rollout.probe_prompts", &s.probe_prompts,
-            "Prompts that are answered and scored before the first step, at most those of a step, to tell what the run "
-            "begins with; 0: none. Runs that go on from a checkpoint, or whose prompts servers answer, try none.")
+    spec.Int("rollout.probe_prompts", &s.probe_prompts,
+             "Prompts that are answered and scored before the first step, at most as many as a step has, to show how "
+             "the run begins; 0: none. Runs that go on from a checkpoint, or whose prompts servers answer, try none.")
         .AtLeast(0)
         .AtMost(4096);
   }

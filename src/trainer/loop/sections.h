@@ -106,8 +106,16 @@ struct RolloutSection {
 // generate.
 void BindRollout(config::Spec& spec, RolloutSection& section, bool samples);
 
-// data.micro_batch_size_per_gpu, of recipes that learn from pairs of answers.
-void BindPairBatches(config::Spec& spec, int64_t& micro_batch_size_per_gpu);
+// Limits of a pass through a model, as ForwardOptions has them.
+struct PassSection {
+  int64_t micro_batch_size = 0;  // samples, or pairs of them; 0: as many as max_tokens allows
+  int64_t max_tokens = 0;
+
+  PassSection of_pairs() const { return {.micro_batch_size = 2 * micro_batch_size, .max_tokens = max_tokens}; }
+};
+// `micro_key`, which counts `samples` ("Samples"), and `tokens_key`.
+void BindPass(config::Spec& spec, const std::string& micro_key, const std::string& samples,
+              const std::string& tokens_key, PassSection& section);
 
 // trainer.serve, trainer.dock, and what belongs to them: how other processes take part in a run.
 struct DockSection {

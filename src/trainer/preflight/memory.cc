@@ -162,11 +162,11 @@ class Estimator {
   }
 
   Phase Training(const std::string& when, std::span<const Sequence> samples, Entropy entropy) const {
-    return Training(when, samples, entropy, outline_, shape_.micro_batch_size, OfPolicy());
+    return Training(when, samples, entropy, outline_, shape_.pass, OfPolicy());
   }
   Phase Training(const std::string& when, std::span<const Sequence> samples, Entropy entropy, const Outline& outline,
-                 int64_t micro_batch_size, const ZeroShares& shares) const {
-    ForwardOptions forward = Forward(micro_batch_size);
+                 const PassSection& pass, const ZeroShares& shares) const {
+    ForwardOptions forward = Forward(pass);
     if (phase_ == data::Phase::kReward) forward.together = 2;
     const Passes passes = MeasurePasses(outline, samples, forward, device_,
                                         {.max_row_tokens = forward.max_row_tokens,
@@ -196,7 +196,7 @@ class Estimator {
   }
 
   Phase Scoring(const char* when, std::span<const Sequence> samples) const {
-    ForwardOptions forward = Forward(shape_.scoring_micro_batch_size);
+    const ForwardOptions forward = Forward(shape_.scoring);
     const Passes passes = MeasurePasses(outline_, samples, forward, device_,
                                         {.max_row_tokens = forward.max_row_tokens,
                                          .max_shared_row_tokens = forward.max_shared_row_tokens,
@@ -253,7 +253,7 @@ class Estimator {
     }
     for (const auto& [name, outline] : roles_) {
       phases.push_back(Training(absl::StrCat("training the ", Spaced(name)), samples_.mini_batch, Entropy::kNone,
-                                outline, inputs_.models.at(name).role.micro_batch_size, OfRole(name)));
+                                outline, inputs_.models.at(name).role.pass, OfRole(name)));
       if (shape_.rollout != nullptr) phases.back().parts.push_back(Gathered(/*roles=*/false));
       phases.back().keys = absl::StrCat(name, ".ppo_micro_batch_size_per_gpu, ", name, ".model.recompute");
     }
@@ -288,13 +288,12 @@ class Estimator {
     for (const auto& [role, count] : ranks) {
       if (count < 2) continue;
       if (role == "actor") {
-        shares.push_back(Share(role, count, shape_.optim, *inputs_.decoder, outline_, shape_.micro_batch_size));
+        shares.push_back(Share(role, count, shape_.optim, *inputs_.decoder, outline_, shape_.pass));
         shares.back().micro_key =
             shape_.rollout != nullptr ? "actor.ppo_micro_batch_size_per_gpu" : "data.micro_batch_size_per_gpu";
       } else if (const auto found = roles_.find(role); found != roles_.end()) {
         const RoleModel& model = inputs_.models.at(role);
-        shares.push_back(
-            Share(role, count, *model.role.optim, model.policy.decoder, found->second, model.role.micro_batch_size));
+        shares.push_back(Share(role, count, *model.role.optim, model.policy.decoder, found->second, model.role.pass));
         shares.back().micro_key = absl::StrCat(role, ".ppo_micro_batch_size_per_gpu");
       }
     }
@@ -303,8 +302,8 @@ class Estimator {
 
  private:
   TrainingShare Share(const std::string& role, int64_t ranks, const OptimSection& optim, const model::Decoder& decoder,
-                      const Outline& outline, int64_t micro_batch_size) const {
-    ForwardOptions forward = Forward(micro_batch_size);
+                      const Outline& outline, const PassSection& pass) const {
+    ForwardOptions forward = Forward(pass);
     if (phase_ == data::Phase::kReward) forward.together = 2;
     TrainingShare share{.role = role,
                         .zero_key = optim.zero_key,
@@ -375,10 +374,11 @@ class Estimator {
                            [](int64_t bytes, const at::Tensor& tensor) { return bytes + WideBytesOf(tensor); });
   }
 
-  ForwardOptions Forward(int64_t micro_batch_size) const {
+  ForwardOptions Forward(const PassSection& pass) const {
     return {.workers = nobody_,
             .temperature = shape_.rollout != nullptr ? shape_.rollout->temperature : 1.0,
-            .micro_batch_size = micro_batch_size,
+            .micro_batch_size = pass.micro_batch_size,
+            .max_tokens = pass.max_tokens,
             .max_row_tokens = MaxRowTokens(inputs_.decoder->config()),
             .max_shared_row_tokens = MaxSharedRowTokens(*inputs_.decoder)};
   }

@@ -40,12 +40,8 @@ void BindBatches(config::Spec& spec, ActorSection& actor, const AlgorithmSection
            "data.train_batch_size, or all of them if none does.")
       .AtLeast(0)
       .AtMost(kMaxBatch);
-  spec.Int(
-          "actor.ppo_micro_batch_size_per_gpu", &actor.ppo_micro_batch_size_per_gpu,
-          "Samples in one forward and backward pass; limits memory and changes results only where something is dropped "
-          "(model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
-      .AtLeast(0)
-      .AtMost(kMaxBatch);
+  BindPass(spec, "actor.ppo_micro_batch_size_per_gpu", "Samples in one forward and backward pass",
+           "actor.ppo_max_token_len_per_gpu", actor.pass);
   spec.Int("actor.ppo_epochs", &actor.ppo_epochs, "How often each sample is trained on in its step.")
       .AtLeast(1)
       .AtMost(1000);
@@ -64,7 +60,7 @@ void BindBatches(config::Spec& spec, ActorSection& actor, const AlgorithmSection
   });
   spec.Check({"actor.ppo_micro_batch_size_per_gpu", "actor.ppo_mini_batch_size", "rollout.n"},
              [&]() -> std::vector<std::string> {
-               const int64_t micro = actor.ppo_micro_batch_size_per_gpu;
+               const int64_t micro = actor.pass.micro_batch_size;
                const int64_t samples = MiniBatchSize(actor, algorithm, run) * rollout.n;
                if (micro == 0 || samples % micro == 0) return {};
                return {absl::StrCat("the micro-batch must divide the ", samples,
@@ -255,7 +251,7 @@ void BindAdvantage(config::Spec& spec, AlgorithmSection& algorithm) {
               {{"fixed", KlControl::kFixed}, {"adaptive", KlControl::kAdaptive}},
               "Whether its weight stays, or is changed after each step to reach algorithm.kl_ctrl.target_kl.");
   spec.Float("algorithm.kl_ctrl.kl_coef", &algorithm.kl.coef,
-             "Its weight; 0: none; if adaptive, that of the first step.")
+             "Its weight; 0: none; if adaptive, the weight of the first step.")
       .AtLeast(0);
   spec.Float("algorithm.kl_ctrl.target_kl", &algorithm.kl_target.kl, "The KL of a token that is steered to.")
       .MoreThan(0);
@@ -281,7 +277,7 @@ void BindOverlongBuffer(config::Spec& spec, AlgorithmSection& algorithm, const R
       .AtLeast(0)
       .AtMost(model::kMaxPositions);
   spec.Float("reward.overlong_buffer.penalty_factor", &algorithm.overlong_buffer.penalty_factor,
-             "What is taken off the reward of an answer of data.max_response_length tokens; 0: nothing.")
+             "Penalty, taken off the reward, of an answer of data.max_response_length tokens; 0: none.")
       .AtLeast(0);
   spec.Unused(
       {"reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"},

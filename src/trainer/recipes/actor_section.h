@@ -15,7 +15,7 @@ namespace tdock::trainer {
 
 struct ActorSection {
   int64_t ppo_mini_batch_size = 0;  // 0: see MiniBatchSize()
-  int64_t ppo_micro_batch_size_per_gpu = 0;
+  PassSection pass;
   int64_t ppo_epochs = 1;
   double target_kl = 0;
   int64_t loss_scale_factor = 0;

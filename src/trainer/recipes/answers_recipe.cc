@@ -66,11 +66,9 @@ void AnswersRecipe::Bind(config::Spec& spec) {
                  return {"this stage takes all samples of a prompt together: a multiple of rollout.n is right"};
                });
   }
-  spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.ref.log_prob_micro_batch_size_per_gpu,
-           "Samples in one forward pass of the reference and old log-probabilities; 0: as "
-           "actor.ppo_micro_batch_size_per_gpu's 0.")
-      .AtLeast(0)
-      .AtMost(kMaxBatch);
+  BindPass(spec, "ref.log_prob_micro_batch_size_per_gpu",
+           "Samples in one forward pass of the reference and old log-probabilities",
+           "ref.log_prob_max_token_len_per_gpu", config_.ref);
   spec.Check({"rollout.quantization", "device", "model.compute_dtype", "model.batch_invariant"},
              [this]() -> std::vector<std::string> {
                const at::ScalarType dtype = config_.model.compute_dtype;
@@ -96,8 +94,8 @@ StepShape AnswersRecipe::shape() const {
           .frozen_copies =
               NeedsReference(config_.actor, config_.algorithm) || Evaluates(config_.trainer, "win_rate") ? 1 : 0,
           .mini_batch_size = MiniBatchPrompts() * config_.rollout.n,
-          .micro_batch_size = config_.actor.ppo_micro_batch_size_per_gpu,
-          .scoring_micro_batch_size = config_.ref.log_prob_micro_batch_size_per_gpu,
+          .pass = config_.actor.pass,
+          .scoring = config_.ref,
           .ptx_batch_size = config_.actor.ptx_coef > 0 ? config_.actor.ptx_batch_size : 0,
           .entropy = ActorObjective()->entropy(),
           .optim = config_.actor.optim};
@@ -107,7 +105,7 @@ std::vector<ModelRole> AnswersRecipe::models() const {
   if (!config_.reward_model.used()) return {};
   return {{.name = "reward_model",
            .section = &config_.reward_model.model,
-           .micro_batch_size = config_.reward_model.micro_batch_size_per_gpu,
+           .pass = {.micro_batch_size = config_.reward_model.micro_batch_size_per_gpu},
            .score = config_.reward_model.score}};
 }
 
@@ -247,9 +245,8 @@ void AnswersRecipe::AddReward(const RunParts& parts, Stages& stages) {
     return;
   }
   RoleModel& model = parts.models.at("reward_model");
-  scores_ = std::make_unique<ModelScores>(model.policy.decoder,
-                                          parts.forward(1.0, config_.reward_model.micro_batch_size_per_gpu),
-                                          model.role.score, model.Texts());
+  scores_ = std::make_unique<ModelScores>(model.policy.decoder, parts.forward(1.0, model.role.pass), model.role.score,
+                                          model.Texts());
   stages.push_back(MakeModelRewardStage(*scores_));
 }
 
@@ -299,8 +296,8 @@ Gathering AnswersRecipe::WhatIsGathered(const Stages& stages) const {
 }
 
 void AnswersRecipe::AddActor(const RunParts& parts, Stages& stages) const {
-  UpdateOptions update = parts.update(
-      config_.actor.optim, parts.forward(config_.rollout.temperature, config_.actor.ppo_micro_batch_size_per_gpu));
+  UpdateOptions update =
+      parts.update(config_.actor.optim, parts.forward(config_.rollout.temperature, config_.actor.pass));
   update.mini_batch_size = MiniBatchPrompts() * config_.rollout.n;
   update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
   update.epochs = config_.actor.ppo_epochs;

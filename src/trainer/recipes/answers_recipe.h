@@ -44,9 +44,7 @@ class AnswersRecipe : public Recipe {
     RolloutSection rollout;
     ActorSection actor;
     AlgorithmSection algorithm;
-    struct {
-      int64_t log_prob_micro_batch_size_per_gpu = 0;
-    } ref;
+    PassSection ref;
     RewardModelSection reward_model;
   };
 
@@ -63,7 +61,7 @@ class AnswersRecipe : public Recipe {
   virtual void Adapt(UpdateOptions& /*actor*/) const {}
 
   ForwardOptions Scoring(const RunParts& parts) const {
-    return parts.forward(config_.rollout.temperature, config_.ref.log_prob_micro_batch_size_per_gpu);
+    return parts.forward(config_.rollout.temperature, config_.ref);
   }
 
   int64_t MiniBatchPrompts() const { return MiniBatchSize(config_.actor, config_.algorithm, config_); }

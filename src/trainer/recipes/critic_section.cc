@@ -19,10 +19,12 @@ void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& a
            "Prompts per optimizer step of the critic, each with rollout.n samples; 0: actor.ppo_mini_batch_size.")
       .AtLeast(0)
       .AtMost(kMaxBatch);
-  spec.Int("critic.ppo_micro_batch_size_per_gpu", &critic.ppo_micro_batch_size_per_gpu,
-           "Samples in one pass of the critic; 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
+  BindPass(spec, "critic.ppo_micro_batch_size_per_gpu", "Samples in one pass of the critic",
+           "critic.ppo_max_token_len_per_gpu", critic.pass);
+  spec.Int("critic.ppo_epochs", &critic.ppo_epochs,
+           "How often the critic is trained on each sample in its step; 0: actor.ppo_epochs.")
       .AtLeast(0)
-      .AtMost(kMaxBatch);
+      .AtMost(1000);
   spec.Float("critic.cliprange_value", &critic.loss.clip,
              "How far a value may move from the one before the step; 0: not limited.")
       .AtLeast(0);
@@ -47,7 +49,7 @@ void BindCritic(config::Spec& spec, CriticSection& critic, const ActorSection& a
   });
   spec.Check({"critic.ppo_micro_batch_size_per_gpu", "critic.ppo_mini_batch_size", "rollout.n"},
              [&]() -> std::vector<std::string> {
-               const int64_t micro = critic.ppo_micro_batch_size_per_gpu;
+               const int64_t micro = critic.pass.micro_batch_size;
                const int64_t prompts =
                    critic.ppo_mini_batch_size > 0 ? critic.ppo_mini_batch_size : MiniBatchSize(actor, algorithm, run);
                const int64_t samples = prompts * rollout.n;

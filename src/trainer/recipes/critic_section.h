@@ -14,7 +14,8 @@ struct CriticSection {
   ModelSection model;
   OptimSection optim;
   int64_t ppo_mini_batch_size = 0;
-  int64_t ppo_micro_batch_size_per_gpu = 0;
+  PassSection pass;
+  int64_t ppo_epochs = 0;  // 0: the actor's
   algo::ValueLossOptions loss;
   int64_t warmup = 0;  // trainer.critic_warmup
 };

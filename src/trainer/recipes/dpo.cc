@@ -20,8 +20,7 @@ namespace {
 
 struct DpoConfig : RunConfig {
   OptimSection optim;
-  int64_t micro_batch_size_per_gpu = 0;
-  int64_t log_prob_micro_batch_size_per_gpu = 0;
+  PassSection pass, ref;
   DpoObjectiveOptions dpo;
 };
 
@@ -39,12 +38,11 @@ class DpoRecipe final : public Recipe {
   void Bind(config::Spec& spec) override {
     BindRun(spec, config_);
     BindOptim(spec, "optim", config_, config_.optim);
-    BindPairBatches(spec, config_.micro_batch_size_per_gpu);
+    BindPass(spec, "data.micro_batch_size_per_gpu", "Pairs in one forward and backward pass",
+             "data.max_token_len_per_gpu", config_.pass);
     BindEvaluations(spec, config_.trainer, {"pairs", "perplexity"});
-    spec.Int("ref.log_prob_micro_batch_size_per_gpu", &config_.log_prob_micro_batch_size_per_gpu,
-             "Answers in one forward pass of the reference; 0: as data.micro_batch_size_per_gpu's 0.")
-        .AtLeast(0)
-        .AtMost(kMaxBatch);
+    BindPass(spec, "ref.log_prob_micro_batch_size_per_gpu", "Answers in one forward pass of the reference",
+             "ref.log_prob_max_token_len_per_gpu", config_.ref);
     spec.Float("dpo.beta", &config_.dpo.loss.beta,
                "How strongly the policy is held to the reference: an implicit reward is this times the log-probability "
                "that the policy has gained on it.")
@@ -69,15 +67,12 @@ class DpoRecipe final : public Recipe {
   int64_t longest_tokens() const override { return config_.data.max_length; }
   std::string longest_keys() const override { return "data.max_length"; }
   StepShape shape() const override {
-    return {.frozen_copies = 1,
-            .micro_batch_size = 2 * config_.micro_batch_size_per_gpu,
-            .scoring_micro_batch_size = config_.log_prob_micro_batch_size_per_gpu,
-            .optim = config_.optim};
+    return {.frozen_copies = 1, .pass = config_.pass.of_pairs(), .scoring = config_.ref, .optim = config_.optim};
   }
 
   absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
-    const ForwardOptions forward = parts.forward(1.0, 2 * config_.micro_batch_size_per_gpu);
-    const ForwardOptions scoring = parts.forward(1.0, config_.log_prob_micro_batch_size_per_gpu);
+    const ForwardOptions forward = parts.forward(1.0, config_.pass.of_pairs());
+    const ForwardOptions scoring = parts.forward(1.0, config_.ref);
     reference_.emplace(Policy{parts.policy.decoder.Clone()});
     Plan plan{.columns = ColumnsNamed({kPrompt, kResponses, kResponseMask, kRefLogProb}),
               .feed = [](std::span<const data::EncodedSample> samples) { return FeedPairs(samples); },

@@ -57,11 +57,8 @@ class PpoRecipe final : public AnswersRecipe {
 
   std::vector<ModelRole> models() const override {
     std::vector<ModelRole> models = AnswersRecipe::models();
-    models.push_back({.name = "critic",
-                      .section = &critic_.model,
-                      .trained = true,
-                      .optim = &critic_.optim,
-                      .micro_batch_size = critic_.ppo_micro_batch_size_per_gpu});
+    models.push_back(
+        {.name = "critic", .section = &critic_.model, .trained = true, .optim = &critic_.optim, .pass = critic_.pass});
     return models;
   }
 
@@ -69,19 +66,18 @@ class PpoRecipe final : public AnswersRecipe {
   std::vector<ColumnSpec> MoreColumns() const override { return ColumnsNamed({kValues, kReturns}); }
 
   void AddBeforeAdvantage(const RunParts& parts, Stages& stages) override {
-    stages.push_back(MakeValueStage("values", kValues, parts.models.at("critic").policy,
-                                    parts.forward(1.0, critic_.ppo_micro_batch_size_per_gpu)));
+    stages.push_back(
+        MakeValueStage("values", kValues, parts.models.at("critic").policy, parts.forward(1.0, critic_.pass)));
   }
 
   void AddBeforeActor(const RunParts& parts, Stages& stages) override {
-    UpdateOptions update =
-        parts.update(critic_.optim, parts.forward(1.0, critic_.ppo_micro_batch_size_per_gpu), "critic");
+    UpdateOptions update = parts.update(critic_.optim, parts.forward(1.0, critic_.pass), "critic");
     const int64_t prompts = critic_.ppo_mini_batch_size > 0 ? critic_.ppo_mini_batch_size : MiniBatchPrompts();
     update.consumer = update.name = "critic";
     update.saves_weights = true;
     update.mini_batch_size = prompts * config_.rollout.n;
     update.seed = SeedFor(config_, SeedPurpose::kMiniBatches);
-    update.epochs = config_.actor.ppo_epochs;
+    update.epochs = critic_.ppo_epochs > 0 ? critic_.ppo_epochs : config_.actor.ppo_epochs;
     update.generation_groups = GenerationGroups();
     update.publish = [](int64_t) { return absl::OkStatus(); };  // nothing answers with it
     stages.push_back(MakeUpdateStage(parts.models.at("critic").policy, MakeCriticObjective(critic_.loss), update));

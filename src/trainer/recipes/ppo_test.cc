@@ -84,14 +84,15 @@ TEST(Ppo, TrainsOnlyTheCriticWhileItWarmsUp) {
 TEST(Ppo, TakesLoraRecomputationAndALearningRateForEachRole) {
   SmallRun run("ppo", Chain({"model.lora_rank=4", "critic.model.lora_rank=2", "critic.model.recompute=layers",
                              "actor.optim.lr=1e-3", "critic.optim.lr=2e-3", "critic.optim.lora_lr=3e-3",
-                             "actor.ppo_epochs=2", "algorithm.generation_batches=2"}));
+                             "actor.ppo_epochs=2", "critic.ppo_epochs=3", "algorithm.generation_batches=2"}));
   const auto result = run.Train();
   ASSERT_TRUE(result.ok()) << result.status();
   const nlohmann::json first = run.Metrics()[1];
   EXPECT_EQ(first["actor/lr"], 1e-3);
   EXPECT_EQ(first["critic/lr"], 2e-3);
-  EXPECT_EQ(first["critic/lora_lr"], 3e-3);
+  EXPECT_DOUBLE_EQ(first["critic/lora_lr"].get<double>(), 3e-3);
   EXPECT_EQ(first["actor/optimizer_steps"], 4) << "two generation batches, a mini-batch each, twice";
+  EXPECT_EQ(first["critic/optimizer_steps"], 6) << "three times";
   EXPECT_TRUE(Env::Real().Exists(run.run_dir() + "/checkpoint-critic/adapter"));
 }
 

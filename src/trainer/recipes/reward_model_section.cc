@@ -13,7 +13,7 @@ void BindRewardModel(config::Spec& spec, RewardModelSection& section) {
       "Its score of an answer: the value at the answer's last token, or the mean of the values over the answer. "
       "It should be as in its training (loss.type).");
   spec.Int("reward_model.micro_batch_size_per_gpu", &section.micro_batch_size_per_gpu,
-           "Answers in one forward pass of it; 0: as actor.ppo_micro_batch_size_per_gpu's 0.")
+           "Answers in one forward pass of it; 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
       .AtLeast(0)
       .AtMost(kMaxBatch);
   spec.Unused(

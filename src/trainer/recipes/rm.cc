@@ -18,7 +18,7 @@ enum class LossType { kLastToken, kMean, kEveryToken };
 
 struct RewardModelConfig : RunConfig {
   OptimSection optim;
-  int64_t micro_batch_size_per_gpu = 0;
+  PassSection pass;
   LossType loss = LossType::kLastToken;
   double centre_coef = 0;
   bool use_margin = false;
@@ -37,7 +37,8 @@ class RewardModelRecipe final : public Recipe {
   void Bind(config::Spec& spec) override {
     BindRun(spec, config_);
     BindOptim(spec, "optim", config_, config_.optim);
-    BindPairBatches(spec, config_.micro_batch_size_per_gpu);
+    BindPass(spec, "data.micro_batch_size_per_gpu", "Pairs in one forward and backward pass",
+             "data.max_token_len_per_gpu", config_.pass);
     BindEvaluations(spec, config_.trainer, {"pairs"});
     spec.Choice(
         "loss.type", &config_.loss,
@@ -60,13 +61,11 @@ class RewardModelRecipe final : public Recipe {
   int64_t longest_tokens() const override { return config_.data.max_length; }
   std::string longest_keys() const override { return "data.max_length"; }
   StepShape shape() const override {
-    return {.micro_batch_size = 2 * config_.micro_batch_size_per_gpu,
-            .scoring_micro_batch_size = 2 * config_.micro_batch_size_per_gpu,
-            .optim = config_.optim};
+    return {.pass = config_.pass.of_pairs(), .scoring = config_.pass.of_pairs(), .optim = config_.optim};
   }
 
   absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
-    const ForwardOptions forward = parts.forward(1.0, 2 * config_.micro_batch_size_per_gpu);
+    const ForwardOptions forward = parts.forward(1.0, config_.pass.of_pairs());
     PairColumns columns{.margin = config_.use_margin};
     if (config_.loss == LossType::kEveryToken) {
       columns.pad_with = parts.tokenizer.pad_id().value_or(parts.tokenizer.eos_id().value_or(0));

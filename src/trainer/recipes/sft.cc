@@ -15,7 +15,7 @@ namespace {
 struct SftConfig : RunConfig {
   OptimSection optim;
   RolloutSection rollout;
-  int64_t micro_batch_size_per_gpu = 0;
+  PassSection pass;
 };
 
 class SftRecipe final : public Recipe {
@@ -32,11 +32,8 @@ class SftRecipe final : public Recipe {
     BindRun(spec, config_);
     BindOptim(spec, "optim", config_, config_.optim);
     BindRollout(spec, config_.rollout, /*samples=*/false);
-    spec.Int("data.micro_batch_size_per_gpu", &config_.micro_batch_size_per_gpu,
-             "Samples in one forward and backward pass; limits memory and changes results only where something is "
-             "dropped (model.dropout); 0: as many as have 1,024 tokens on the CPU, 16,384 on a GPU.")
-        .AtLeast(0)
-        .AtMost(kMaxBatch);
+    BindPass(spec, "data.micro_batch_size_per_gpu", "Samples in one forward and backward pass",
+             "data.max_token_len_per_gpu", config_.pass);
     BindEvaluations(spec, config_.trainer, {"perplexity", "reward"});
   }
 
@@ -45,13 +42,13 @@ class SftRecipe final : public Recipe {
   std::string longest_keys() const override { return "data.max_length"; }
   StepShape shape() const override {
     return {.validation = Evaluates(config_.trainer, "reward") ? &config_.rollout : nullptr,
-            .micro_batch_size = config_.micro_batch_size_per_gpu,
-            .scoring_micro_batch_size = config_.micro_batch_size_per_gpu,
+            .pass = config_.pass,
+            .scoring = config_.pass,
             .optim = config_.optim};
   }
 
   absl::StatusOr<Plan> MakePlan(const RunParts& parts) override {
-    const ForwardOptions forward = parts.forward(1.0, config_.micro_batch_size_per_gpu);
+    const ForwardOptions forward = parts.forward(1.0, config_.pass);
     Plan plan{.columns = ColumnsNamed({kPrompt, kResponses, kResponseMask}),
               .feed = FeedAnswers,
               .stages = {},
