@@ -43,6 +43,23 @@ def anchors(text):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def expanded(name):
+    """["a.c", "b.c"] of "{a,b}.c"."""
+    part = re.search(r"\{([^}]*)\}", name)
+    if not part:
+        return [name]
+    return [each for word in part[1].split(",") for each in expanded(name.replace(part[0], word, 1))]
+
+
+def foreign_keys():
+    """The keys of other systems that string literals of trainer/recipes name."""
+    files = ("field_names.cc", "foreign_keys.cc", "foreign_values.cc", "trl_names.cc")
+    source = "".join((ROOT / "src/trainer/recipes" / name).read_text() for name in files)
+    literals = re.findall(r'"([^"\n]+)"', re.sub(r'"\s+"', "", source))
+    names = [name.partition("=")[0] for literal in literals for name in literal.split()]
+    return {key for name in names for key in expanded(name) if re.fullmatch(r"[a-z_]+\.[\w.]+", key)}
+
+
 class Help:
     """The commands of `tdock`, with their options, as --help prints them."""
 
@@ -121,7 +138,7 @@ class DocsTest(unittest.TestCase):
     def test_keys_exist(self):
         keys = set(re.findall(r"^\| `([\w.]+)` \|", subprocess.run([TDOCK, "train", "--keys"], capture_output=True, text=True).stdout, re.MULTILINE))
         self.assertGreater(len(keys), 200)
-        foreign = set(re.findall(r'"([a-z_]+\.[\w.]+)"', "".join((ROOT / "src/trainer/recipes" / name).read_text() for name in ("field_names.cc", "foreign_values.cc"))))
+        foreign = foreign_keys()
         sections = {key.partition(".")[0] for key in keys if "." in key}
 
         def problems(each):

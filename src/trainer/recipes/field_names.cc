@@ -1,19 +1,22 @@
 #include "trainer/recipes/field_names.h"
 
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "trainer/recipes/foreign_tables.h"
 
 namespace tdock::trainer {
 namespace {
-
-struct OtherName {
-  const char* other;
-  const char* key;
-};
 
 constexpr OtherName kSections[] = {
     {"actor_rollout_ref.actor", "actor"},
@@ -27,13 +30,12 @@ constexpr OtherName kVerlKeys[] = {
     {"actor.grad_clip", "actor.optim.clip_grad"},
     {"actor.optim.num_cycles", "actor.optim.lr_scheduler_kwargs.num_cycles"},
     {"actor.optim.warmup_style", "actor.optim.lr_scheduler_type"},
+    {"actor.optim.lr_decay_style", "actor.optim.lr_scheduler_type"},
     {"critic.grad_clip", "critic.optim.clip_grad"},
+    {"optim.num_cycles", "optim.lr_scheduler_kwargs.num_cycles"},
     {"critic.optim.num_cycles", "critic.optim.lr_scheduler_kwargs.num_cycles"},
     {"critic.optim.warmup_style", "critic.optim.lr_scheduler_type"},
-    {"critic.model.enable_gradient_checkpointing", "critic.model.recompute"},
-    {"model.enable_gradient_checkpointing", "model.recompute"},
-    {"data.prompt_key", "data.columns.prompt"},
-    {"data.reward_fn_key", "data.columns.source"},
+    {"critic.optim.lr_decay_style", "critic.optim.lr_scheduler_type"},
     {"data.val_max_samples", "trainer.val_max_samples"},
     {"data.dataloader_num_workers", "data.num_workers"},
     {"data.seed", "seed"},
@@ -44,6 +46,7 @@ constexpr OtherName kVerlKeys[] = {
     {"reward_model.reward_kwargs.overlong_buffer_cfg.len", "reward.overlong_buffer.len"},
     {"reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor", "reward.overlong_buffer.penalty_factor"},
     {"trainer.default_local_dir", "trainer.run_dir"},
+    {"reward.reward_model.model_path", "reward_model.model.path"},
     {"trainer.device", "device"},
     {"trainer.max_actor_ckpt_to_keep", "trainer.max_checkpoints_to_keep"},
 };
@@ -101,12 +104,6 @@ constexpr OtherName kDeepSpeedKeys[] = {
     {"zero_optimization.stage", "actor.zero_stage"},
 };
 
-struct OtherValue {
-  const char* key;
-  const char* other;
-  const char* value;
-};
-
 constexpr OtherValue kOtherValues[] = {
     {"algorithm.kl_penalty", "kl", "k1"},
     {"algorithm.kl_penalty", "mse", "k2"},
@@ -122,307 +119,26 @@ constexpr OtherValue kOtherValues[] = {
     {"algorithm.filter_groups.metric", "seq_reward", "reward"},
     {"model.recompute", "true", "layers"},
     {"model.recompute", "false", "nothing"},
+    {"critic.model.recompute", "true", "layers"},
+    {"critic.model.recompute", "false", "nothing"},
     {"model.target_modules", "all-linear", ""},
+    {"critic.model.target_modules", "all-linear", ""},
     {"algorithm.rollout_correction.bypass_mode", "True", "true"},
     {"algorithm.rollout_correction.bypass_mode", "False", "false"},
+    {"algorithm.norm_adv_by_std_in_grpo", "group", "true"},
+    {"algorithm.norm_adv_by_std_in_grpo", "none", "false"},
+    {"trainer.total_training_steps", "-1", "0"},
 };
 
-struct Foreign {
-  const char* name;
-  const char* why;
-  const char* harmless = nullptr;  // values that mean what happens here anyway, with commas between them
-};
+// The reason in recipes that lack the keys of the table's own reason.
+constexpr char kNotHere[] = "this recipe has nothing that it is about";
 
-constexpr char kNotSharded[] = "one process has the whole model";
-constexpr char kZero[] = "zero_stage says what each of the processes that train together keeps";
-constexpr char kOneProcess[] = "one process does everything";
-constexpr char kOwnEngine[] = "answers come from the engine built in, or from rollout.servers";
-constexpr char kNoLoggers[] = "a run writes its folder and nothing else";
-constexpr char kNoTools[] = "there are no turns with tools";
-constexpr char kNoCritic[] = "there is no critic";
-constexpr char kNoImages[] = "there is only text";
-constexpr char kNoPython[] = "Python classes do not run here";
-constexpr char kNoProfiler[] = "there is no profiler of stages";
-constexpr char kOverlong[] = "data.overlong_prompts says what happens to prompts that are too long";
-constexpr char kPacked[] = "samples are packed into rows, which does not change results";
-constexpr char kOneAdamW[] = "the optimizer is AdamW";
-constexpr char kOneKernel[] = "each operation has one implementation";
-constexpr char kNoChoice[] = "this recipe does not let you choose it";
-constexpr char kWholeBatch[] = "the stages of this recipe take all samples of a step";
-constexpr char kMegatron[] = "it is about how Megatron trains";
-
-// Keys about how, where and with what a program runs.
-constexpr Foreign kIgnored[] = {
-    {"actor_rollout_ref.hybrid_engine", kOneProcess, "true"},
-    {"actor_rollout_ref.nccl_timeout", kOneProcess},
-    {"actor.rollout_n", "rollout.n is it"},
-    {"actor.strategy", kZero},
-    {"actor.fsdp_config", kZero},
-    {"actor.megatron", kNotSharded},
-    {"actor.ulysses_sequence_parallel_size", kNotSharded, "1"},
-    {"actor.ppo_micro_batch_size", "set actor.ppo_micro_batch_size_per_gpu"},
-    {"actor.use_dynamic_bsz", kPacked},
-    {"actor.ppo_max_token_len_per_gpu", kPacked},
-    {"actor.use_remove_padding", kPacked, "true"},
-    {"actor.use_torch_compile", "nothing is compiled while it runs"},
-    {"actor.use_fused_kernels", kOneKernel},
-    {"actor.shuffle", "mini-batches are always drawn at random"},
-    {"actor.data_loader_seed", "seed is the seed of everything"},
-    {"actor.checkpoint", "what a checkpoint holds is fixed"},
-    {"actor.profiler", kNoProfiler},
-    {"actor.router_replay", "there are no mixtures of experts"},
-    {"actor.entropy_from_logits_with_chunking", "it does not change results"},
-    {"actor.entropy_checkpointing", "it does not change results"},
-    {"actor.calculate_entropy", "it does not change results"},
-    {"actor.calculate_sum_pi_squared", "it does not change results"},
-    {"actor.sum_pi_squared_checkpointing", "it does not change results"},
-    {"actor.use_prefix_grouper", "samples of a prompt always share it"},
-    {"actor.freeze_vision_tower", kNoImages},
-    {"actor.optim.optimizer_impl", kOneAdamW},
-    {"actor.optim.total_training_steps", "trainer.total_training_steps is it"},
-    {"ref.rollout_n", "rollout.n is it"},
-    {"ref.strategy", kNotSharded},
-    {"ref.fsdp_config", kNotSharded},
-    {"ref.megatron", kNotSharded},
-    {"ref.ulysses_sequence_parallel_size", kNotSharded, "1"},
-    {"ref.use_torch_compile", "nothing is compiled while it runs"},
-    {"ref.log_prob_micro_batch_size", "set ref.log_prob_micro_batch_size_per_gpu"},
-    {"ref.log_prob_use_dynamic_bsz", kPacked},
-    {"ref.log_prob_max_token_len_per_gpu", kPacked},
-    {"ref.profiler", kNoProfiler},
-    {"ref.router_replay", "there are no mixtures of experts"},
-    {"ref.entropy_from_logits_with_chunking", "it does not change results"},
-    {"ref.entropy_checkpointing", "it does not change results"},
-    {"rollout.name", kOwnEngine},
-    {"rollout.mode", kOwnEngine},
-    {"rollout.dtype", "model.compute_dtype is it"},
-    {"rollout.prompt_length", "data.max_prompt_length is it"},
-    {"rollout.response_length", "data.max_response_length is it"},
-    {"rollout.max_model_len", "it is the length of a prompt and its answer"},
-    {"rollout.context_length", "it is the length of a prompt and its answer"},
-    {"rollout.gpu_memory_utilization", kOwnEngine},
-    {"rollout.max_num_batched_tokens", kOwnEngine},
-    {"rollout.enforce_eager", kOwnEngine},
-    {"rollout.free_cache_engine", kOwnEngine},
-    {"rollout.cudagraph_capture_sizes", kOwnEngine},
-    {"rollout.enable_chunked_prefill", kOwnEngine},
-    {"rollout.enable_prefix_caching", kOwnEngine},
-    {"rollout.load_format", kOwnEngine},
-    {"rollout.layered_summon", kOwnEngine},
-    {"rollout.disable_log_stats", kOwnEngine},
-    {"rollout.logprobs_mode", kOwnEngine},
-    {"rollout.scheduling_policy", kOwnEngine},
-    {"rollout.engine_kwargs", kOwnEngine},
-    {"rollout.skip_tokenizer_init", kOwnEngine},
-    {"rollout.multi_stage_wake_up", kOwnEngine},
-    {"rollout.over_sample_rate", kOwnEngine, "0"},
-    {"rollout.skip_rollout", kOwnEngine, "false"},
-    {"rollout.skip_dump_dir", kOwnEngine},
-    {"rollout.calculate_log_probs", kOwnEngine},
-    {"rollout.checkpoint_engine", kOwnEngine},
-    {"rollout.quantization", kOwnEngine},
-    {"rollout.quantization_config_file", kOwnEngine},
-    {"rollout.enable_rollout_routing_replay", "there are no mixtures of experts", "false"},
-    {"rollout.mtp", kOwnEngine},
-    {"rollout.tensor_model_parallel_size", kNotSharded, "1"},
-    {"rollout.data_parallel_size", kOneProcess, "1"},
-    {"rollout.expert_parallel_size", kNotSharded, "1"},
-    {"rollout.pipeline_model_parallel_size", kNotSharded, "1"},
-    {"rollout.log_prob_micro_batch_size", "set ref.log_prob_micro_batch_size_per_gpu"},
-    {"rollout.log_prob_micro_batch_size_per_gpu", "ref.log_prob_micro_batch_size_per_gpu holds for it, too"},
-    {"rollout.log_prob_use_dynamic_bsz", kPacked},
-    {"rollout.log_prob_max_token_len_per_gpu", kPacked},
-    {"rollout.val_kwargs", "validation takes the likeliest token"},
-    {"rollout.multi_turn", kNoTools},
-    {"rollout.agent", kNoTools},
-    {"rollout.trace", kNoLoggers},
-    {"rollout.prometheus", kNoLoggers},
-    {"rollout.profiler", kNoProfiler},
-    {"model.hf_config_path", "config.json of model.path is read"},
-    {"model.tokenizer_path", "the tokenizer is that of model.path"},
-    {"model.use_shm", "files are mapped where they are"},
-    {"model.trust_remote_code", "code beside a model is never run"},
-    {"model.external_lib", "Python modules are not loaded"},
-    {"model.enable_activation_offload", "activations stay where they are; see model.recompute"},
-    {"model.use_remove_padding", kPacked, "true"},
-    {"model.use_liger", kOneKernel},
-    {"model.use_fused_kernels", kOneKernel},
-    {"model.fused_kernel_options", kOneKernel},
-    {"model.tiled_mlp", kOneKernel},
-    {"model.mtp", "there is no prediction of several tokens"},
-    {"data.tokenizer", "the tokenizer is that of model.path"},
-    {"data.use_shm", "files are mapped where they are"},
-    {"data.prompt_key", "the columns of data sets are set by other keys of data"},
-    {"data.gen_batch_size", "as many prompts are answered as are trained on"},
-    {"data.val_batch_size", "validation is one batch"},
-    {"data.truncation", kOverlong},
-    {"data.filter_overlong_prompts", kOverlong},
-    {"data.custom_cls", kNoPython},
-    {"data.sampler", kNoPython},
-    {"data.datagen", kNoPython},
-    {"data.return_raw_input_ids", kOneProcess},
-    {"data.return_raw_chat", kOneProcess},
-    {"data.return_full_prompt", kOneProcess},
-    {"data.return_multi_modal_inputs", kNoImages},
-    {"data.image_patch_size", kNoImages},
-    {"data.image_key", kNoImages},
-    {"data.video_key", kNoImages},
-    {"data.dataloader_num_workers", kOneProcess},
-    {"data.filter_overlong_prompts_workers", kOneProcess},
-    {"data.validation_shuffle", "the order of validation samples changes nothing"},
-    {"data.tool_config_path", kNoTools},
-    {"data.trust_remote_code", "code beside a data set is never run"},
-    {"actor.clip_ratio_c", kNoChoice},
-    {"actor.tau_pos", kNoChoice},
-    {"actor.tau_neg", kNoChoice},
-    {"actor.policy_loss", kNoChoice},
-    {"algorithm.gamma", kNoChoice},
-    {"algorithm.kl_penalty", "there is no KL in the reward"},
-    {"algorithm.kl_ctrl", "there is no KL in the reward"},
-    {"algorithm.rollout_correction", kNoChoice},
-    {"algorithm.lam", "only GAE has it"},
-    {"algorithm.pf_ppo", "samples are not weighted again"},
-    {"trainer.nnodes", "there is one machine", "1"},
-    {"trainer.n_gpus_per_node", kOneProcess, "1"},
-    {"trainer.project_name", kNoLoggers},
-    {"trainer.experiment_name", kNoLoggers},
-    {"trainer.logger", kNoLoggers},
-    {"trainer.balance_batch", kWholeBatch},
-    {"trainer.rollout_data_dir", kNoLoggers},
-    {"trainer.validation_data_dir", kNoLoggers},
-    {"trainer.default_hdfs_dir", kNoLoggers},
-    {"trainer.del_local_ckpt_after_load", "nothing is deleted"},
-    {"trainer.max_critic_ckpt_to_keep", "it is saved with the rest of a run"},
-    {"trainer.esi_redundant_time", kOneProcess},
-    {"trainer.ray_wait_register_center_timeout", kOneProcess},
-    {"trainer.use_legacy_worker_impl", kOneProcess},
-    {"reward_manager", "the reward is set by the keys of reward"},
-    {"reward_model", "the reward is set by the keys of reward"},
-    {"reward_model.enable", "there is a reward model where reward_model.model.path is set"},
-    {"reward_model.strategy", kNotSharded},
-    {"reward_model.reward_manager", "the reward is set by the keys of reward"},
-    {"reward_model.launch_reward_fn_async", "answers are scored beside one another"},
-    {"reward_model.micro_batch_size", "reward_model.micro_batch_size_per_gpu is it"},
-    {"reward_model.max_length", "answers are scored whole"},
-    {"reward_model.use_dynamic_bsz", "reward_model.micro_batch_size_per_gpu is it"},
-    {"reward_model.forward_max_token_len_per_gpu", "reward_model.micro_batch_size_per_gpu is it"},
-    {"reward_model.ulysses_sequence_parallel_size", kNotSharded},
-    {"reward_model.sandbox_fusion", "the reward is set by the keys of reward"},
-    {"reward_model.profiler", kNoProfiler},
-    {"reward_model.model.input_tokenizer", "the tokenizer of the policy is known"},
-    {"reward_model.model.external_lib", kNoPython},
-    {"reward_model.model.trust_remote_code", kNoPython},
-    {"reward_model.model.use_remove_padding", kPacked},
-    {"reward_model.model.use_fused_kernels", kOneKernel},
-    {"reward_model.model.use_shm", kOneProcess},
-    {"reward_model.model.fsdp_config", kNotSharded},
-    {"critic.enable", "the recipe says whether there is one"},
-    {"critic.strategy", kZero},
-    {"critic.rollout_n", "rollout.n is it"},
-    {"critic.shuffle", "the recipe says which samples share a mini-batch"},
-    {"critic.forward_micro_batch_size", "critic.ppo_micro_batch_size_per_gpu is it"},
-    {"critic.forward_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size_per_gpu is it"},
-    {"critic.forward_max_token_len_per_gpu", "critic.ppo_micro_batch_size_per_gpu is it"},
-    {"critic.checkpoint", "a run is saved as a whole"},
-    {"critic.profiler", kNoProfiler},
-    {"critic.model.tokenizer_path", "it has the policy's tokenizer"},
-    {"critic.model.external_lib", kNoPython},
-    {"critic.model.trust_remote_code", kNoPython},
-    {"critic.model.use_remove_padding", kPacked},
-    {"critic.model.use_shm", kOneProcess},
-    {"critic.model.enable_activation_offload", "activations stay where they are"},
-    {"critic.model.fsdp_config", kZero},
-    {"reward_model.overlong_buffer.log", "overlong/* are always among the metrics"},
-    {"reward_model.reward_kwargs.overlong_buffer_cfg.log", "overlong/* are always among the metrics"},
-    {"reward_model.reward_kwargs.max_resp_len", "data.max_response_length is it"},
-    {"custom_reward_function", "the reward is set by the keys of reward"},
-    {"global_profiler", kNoProfiler},
-    {"transfer_queue", "the dock is always there"},
-    {"ray_kwargs", kOneProcess},
-    {"ray_init", kOneProcess},
-    {"megatron_training", kMegatron},
-    {"actor_config", kMegatron},
-    {"ref_config", kMegatron},
-    {"reward_config", kMegatron},
-    {"critic_config", kMegatron},
-    {"rl_config", kOneProcess},
-    {"rl_config.rule_reward", "the reward is set by the keys of reward"},
-    {"rl_config.guarantee_order", kWholeBatch},
-    {"rl_config.use_dp_batch_balance", kWholeBatch},
-    {"rl_config.verifier_function", "the reward is set by the keys of reward"},
-    {"rl_config.verifier_weight", "the reward is set by the keys of reward"},
-    {"rl_config.use_tensorboard", kNoLoggers},
-    {"rl_config.shuffle_minibatch", "mini-batches are always drawn at random"},
-    {"rl_config.actor_forward_micro_batch_size", "ref.log_prob_micro_batch_size_per_gpu holds for it, too"},
-    {"rl_config.gamma", kNoChoice},
-    {"rl_config.lam", "only GAE has it"},
-    {"generate_config", kOwnEngine},
-    {"generate_config.trust_remote_code", "code beside a model is never run"},
-};
-
-constexpr char kNotLeftOut[] = "nothing of a distribution is left out when a token is sampled";
-constexpr char kNoPythonRewards[] = "Python functions do not run here; the reward is set by the keys of reward";
-
-// Keys that would change results.
-constexpr Foreign kRefused[] = {
-    {"actor.use_kl_loss", "for a loss without KL, set actor.kl_loss_coef to 0", "true"},
-    {"actor.entropy_coeff", kNoChoice, "0"},
-    {"actor.ppo_epochs", kNoChoice, "1"},
-    {"actor.loss_agg_mode", kNoChoice, "token-mean"},
-    {"actor.loss_scale_factor", kNoChoice},
-    {"actor.policy_loss.loss_mode", kNoChoice, "vanilla"},
-    {"actor.optim.optimizer", kOneAdamW, "AdamW"},
-    {"actor.optim.override_optimizer_config", kOneAdamW},
-    {"actor.optim.lr_warmup_steps_ratio", "set actor.optim.lr_warmup_steps", "0"},
-    {"rollout.multi_turn.enable", kNoTools, "false"},
-    {"reward_model.overlong_buffer.enable", "this recipe generates no answers", "false"},
-    {"reward_model.reward_kwargs.overlong_buffer_cfg.enable", "this recipe generates no answers", "false"},
-    {"rollout.top_p", kNotLeftOut, "1"},
-    {"rollout.top_k", kNotLeftOut, "-1,0"},
-    {"rollout.do_sample", "answers are sampled; see rollout.temperature", "true"},
-    {"rollout.ignore_eos", "an answer ends with its end token", "false"},
-    {"model.custom_chat_template", "the template is that of model.path"},
-    {"model.override_config", "of what config.json says, only the rope scaling can be overridden"},
-    {"model.exclude_modules", "set model.target_modules to what gets adapters"},
-    {"model.lora_adapter_path", "adapters begin anew"},
-    {"data.custom_cls.path", kNoPython},
-    {"data.sampler.class_path", kNoPython},
-    {"data.datagen.path", kNoPython},
-    {"data.apply_chat_template_kwargs", "templates take no arguments"},
-    {"data.train_max_samples", "all samples of the files are used", "-1"},
-    {"critic.ppo_epochs", "actor.ppo_epochs is for both"},
-    {"algorithm.adv_estimator", kNoChoice, "grpo"},
-    {"algorithm.norm_adv_by_std_in_grpo", kNoChoice, "true"},
-    {"algorithm.use_kl_in_reward", kNoChoice, "false"},
-    {"algorithm.rollout_correction.rollout_is", kNoChoice},
-    {"algorithm.rollout_correction.rollout_is_batch_normalize", "weights are taken as they are", "false"},
-    {"algorithm.rollout_correction.rollout_rs", "no answer is rejected for its weight"},
-    {"algorithm.rollout_correction.rollout_token_veto_threshold", "no answer is rejected for a token"},
-    {"algorithm.rollout_correction.bypass_mode", "this recipe has no policy before a step", "false"},
-    {"algorithm.rollout_correction.use_policy_gradient", "actor.policy_loss.loss_mode says which loss it is", "false"},
-    {"algorithm.use_pf_ppo", "samples are not weighted again", "false"},
-    {"trainer.val_only", "a run trains", "false"},
-    {"custom_reward_function.path", kNoPythonRewards},
-    {"reward_manager.module.path", kNoPythonRewards},
-    {"megatron_training.no_shuffle", "data.shuffle is its opposite", "false"},
-    {"actor_config.lr_warmup_fraction", "set actor.optim.lr_warmup_steps", "0"},
-    {"rl_config.adv_estimator", kNoChoice, "group_norm"},
-    {"rl_config.epochs", kNoChoice, "1"},
-    {"rl_config.entropy_coeff", kNoChoice, "0"},
-    {"rl_config.kl_ctrl_type", "the weight of the KL in the loss is fixed", "fixed"},
-    {"algorithm.filter_groups.enable", "no group of answers is left out", "false"},
-    {"rl_config.overlong_buffer_enable", "this recipe generates no answers", "false"},
-    {"rl_config.filter_groups_enable", "no group of answers is left out", "false"},
-    {"rl_config.partial_rollout_max_split", "an answer is generated in one piece", "1"},
-    {"generate_config.sampling_config.top_p", kNotLeftOut, "1"},
-    {"generate_config.sampling_config.top_k", kNotLeftOut, "-1,0"},
-    {"generate_config.sampling_config.min_p", kNotLeftOut, "0"},
-};
-
-// Neither bound, nor inside a key that is, nor another name of one.
+// True if a name is neither bound, nor inside a bound key, nor another name of one, nor gives others their values.
 bool IsFree(const config::Spec& spec, absl::string_view name) {
-  for (const config::Spec::OtherName& alias : spec.aliases()) {
-    if (alias.other == name) return false;
+  if (absl::c_any_of(spec.aliases(), [&](const auto& alias) { return alias.other == name; })) return false;
+  if (absl::c_any_of(spec.spreads(), [&](const auto& spread) { return spread.other == name; })) return false;
+  for (const config::Spec::DerivedKey& derived : spec.derived()) {
+    if (absl::c_linear_search(derived.from, name)) return false;
   }
   while (spec.Find(name) == nullptr) {
     const size_t dot = name.rfind('.');
@@ -444,19 +160,193 @@ void AddSpread(config::Spec& spec, const std::string& other, const std::vector<s
   if (IsFree(spec, other)) spec.Spread(other, keys);
 }
 
-std::vector<std::string> Harmless(const Foreign& foreign) {
-  if (foreign.harmless == nullptr) return {};
-  return absl::StrSplit(foreign.harmless, ',');
+// A name of a key of each `optim` that the recipe has.
+void AddOptimName(config::Spec& spec, const OtherName& name) {
+  std::vector<std::string> keys;
+  for (const char* section : {"optim.", "actor.optim.", "critic.optim."}) {
+    std::string key = absl::StrCat(section, name.key);
+    if (spec.Find(key) != nullptr) keys.push_back(std::move(key));
+  }
+  if (keys.size() == 1) AddAlias(spec, {name.other, keys[0].c_str()});
+  if (keys.size() > 1) AddSpread(spec, name.other, keys);
+}
+
+using GivenTexts = std::span<const std::string>;
+using DerivedText = std::optional<std::string>;
+
+void AddDerived(config::Spec& spec, const std::string& key, const std::vector<std::string>& from,
+                config::Spec::Derivation derive) {
+  if (spec.Find(key) != nullptr) spec.Derive(key, from, std::move(derive));
+}
+
+// `value` if `given` is `wanted`; a text that is no switch is returned as it is, to be refused.
+DerivedText IfSwitched(const std::string& wanted, const std::string& given, const std::string& value) {
+  if (absl::EqualsIgnoreCase(given, wanted)) return value;
+  if (given.empty() || absl::EqualsIgnoreCase(given, "true") || absl::EqualsIgnoreCase(given, "false")) return {};
+  return given;
+}
+
+// model.recompute of Megatron's recompute_granularity and recompute_modules, for each of the sections that may have
+// them, and of verl's switch, the last.
+DerivedText RecomputeOf(GivenTexts given) {
+  for (size_t i = 0; i + 1 < given.size(); i += 2) {
+    if (given[i].empty()) continue;
+    if (given[i] == "full") return "layers";
+    if (given[i] != "selective") return given[i];
+    const std::vector<std::string> modules = absl::StrSplit(given[i + 1], ',');
+    const bool attention = given[i + 1].empty() || absl::c_linear_search(modules, "core_attn");
+    if (absl::c_linear_search(modules, "mlp")) return attention ? "attention_core_and_mlp" : "mlp";
+    return attention ? "attention_core" : given[i + 1];
+  }
+  return given.back().empty() ? DerivedText() : DerivedText(given.back());
+}
+
+void DeriveRecomputed(config::Spec& spec, const std::string& model, std::vector<const char*> sections) {
+  std::vector<std::string> from;
+  sections.push_back(model.c_str());
+  for (const char* section : sections) {
+    from.push_back(absl::StrCat(section, ".recompute_granularity"));
+    from.push_back(absl::StrCat(section, ".recompute_modules"));
+  }
+  from.push_back(model + ".enable_gradient_checkpointing");
+  AddDerived(spec, model + ".recompute", from, RecomputeOf);
+}
+
+// Carries over what a file of verl says with keys that are not ours, or by being one: there, advantages of GAE are
+// whitened, scores are not limited, and no answer is too short.
+void DeriveFromVerl(config::Spec& spec) {
+  DeriveRecomputed(spec, "model", {"actor.megatron.override_transformer_config", "actor_config", "megatron_training"});
+  DeriveRecomputed(spec, "critic.model", {"critic.megatron.override_transformer_config", "critic_config"});
+  AddDerived(spec, "actor.kl_loss_coef", {"actor.kl_loss_coef", "actor.use_kl_loss"}, [](GivenTexts given) {
+    if (given[0].empty() && absl::EqualsIgnoreCase(given[1], "true")) return DerivedText("0.001");
+    return IfSwitched("false", given[1], "0");
+  });
+  const std::pair<const char*, const char*> limits[] = {
+      {"actor.ppo_micro_batch_size_per_gpu", "actor.use_dynamic_bsz"},
+      {"critic.ppo_micro_batch_size_per_gpu", "critic.use_dynamic_bsz"},
+      {"ref.log_prob_micro_batch_size_per_gpu", "ref.log_prob_use_dynamic_bsz"},
+      {"data.micro_batch_size_per_gpu", "data.use_dynamic_bsz"},
+  };
+  for (const auto& [samples, by_tokens] : limits) {
+    AddDerived(spec, samples, {samples, by_tokens}, [](GivenTexts given) { return IfSwitched("true", given[1], "0"); });
+  }
+  // Its defaults are found in the records without being named.
+  AddDerived(spec, "data.columns.prompt", {"data.prompt_key"},
+             [](GivenTexts given) { return given[0] == "prompt" ? DerivedText() : DerivedText(given[0]); });
+  AddDerived(spec, "data.columns.source", {"data.reward_fn_key"},
+             [](GivenTexts given) { return given[0] == "data_source" ? DerivedText() : DerivedText(given[0]); });
+  std::vector<std::string> function;
+  for (const char* section : {"custom_reward_function", "reward.custom_reward_function"}) {
+    function.push_back(absl::StrCat(section, ".path"));
+    function.push_back(absl::StrCat(section, ".name"));
+  }
+  AddDerived(spec, "reward.function", function, [](GivenTexts given) {
+    const size_t i = given[0].empty() ? 2 : 0;
+    if (given[i].empty()) return DerivedText();
+    return DerivedText(absl::StrCat(given[i], ":", given[i + 1].empty() ? "compute_score" : given[i + 1]));
+  });
+  if (spec.Find("algorithm.norm_adv") == nullptr) return;
+  const OtherName values[] = {
+      {"algorithm.norm_adv", "true"}, {"algorithm.clip_score", "0"}, {"rollout.min_response_tokens", "0"}};
+  for (const auto& [key, value] : values) {
+    AddDerived(spec, key, {key, "actor_rollout_ref"}, [value = std::string(value)](GivenTexts given) {
+      return given[0].empty() ? DerivedText(value) : DerivedText();
+    });
+  }
+}
+
+// The names of TRL whose values are written differently, or that give several keys.
+void DeriveFromTrl(config::Spec& spec) {
+  AddDerived(spec, "model.compute_dtype", {"bf16"},
+             [](GivenTexts given) { return IfSwitched("true", given[0], "bfloat16"); });
+  AddDerived(spec, "model.compute_dtype", {"fp16"},
+             [](GivenTexts given) { return IfSwitched("true", given[0], "float16"); });
+  AddDerived(spec, "dpo.loss_type", {"loss_type"}, [](GivenTexts given) { return DerivedText(given[0]); });
+  AddDerived(spec, "dpo.average_log_prob", {"dpo.average_log_prob", "loss_type"}, [](GivenTexts given) {
+    return given[1] == "ipo" && given[0].empty() ? DerivedText("true") : DerivedText();
+  });
+  AddDerived(spec, "actor.loss_agg_mode", {"loss_type"}, [](GivenTexts given) {
+    const std::string& type = given[0];
+    if (type == "dapo" || type == "bnpo" || type == "vespo") return DerivedText("token-mean");
+    if (type == "grpo" || type == "sapo") return DerivedText("seq-mean-token-mean");
+    if (type == "dr_grpo") return DerivedText("seq-mean-token-sum-norm");
+    return DerivedText(type == "luspo" ? "seq-mean-token-sum" : type);
+  });
+  AddDerived(spec, "actor.policy_loss.loss_mode", {"loss_type", "importance_sampling_level"}, [](GivenTexts given) {
+    if (given[0] == "sapo" || given[0] == "vespo") return DerivedText(given[0]);
+    if (given[1].empty()) return DerivedText();
+    return DerivedText(given[1] == "sequence" ? "gspo" : given[1] == "token" ? "vanilla" : given[1]);
+  });
+}
+
+// "{a,b}.c" as a.c and b.c.
+void ExpandNames(absl::string_view name, std::vector<std::string>& names) {
+  const size_t open = name.find('{'), close = name.find('}');
+  if (open == absl::string_view::npos) {
+    names.emplace_back(name);
+    return;
+  }
+  for (const absl::string_view part : absl::StrSplit(name.substr(open + 1, close - open - 1), ',')) {
+    ExpandNames(absl::StrCat(name.substr(0, open), part, name.substr(close + 1)), names);
+  }
+}
+
+// True if the recipe has all keys and sections that the text names.
+bool HasKeysOf(const config::Spec& spec, absl::string_view text) {
+  const auto is_of_key = [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '.';
+  };
+  for (const absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" ,;:`"))) {
+    const bool is_key = absl::StrContains(word, '.') && absl::c_all_of(word, is_of_key);
+    if (is_key && spec.Find(word) == nullptr && !spec.HasSection(word)) return false;
+  }
+  return true;
+}
+
+void AddForeign(config::Spec& spec, std::span<const ForeignKeys> rows, bool may_be_skipped) {
+  absl::flat_hash_set<std::string> added;
+  const auto add = [&](const char* why, absl::string_view names, const std::vector<std::string>& harmless) {
+    std::vector<std::string> expanded;
+    ExpandNames(names, expanded);
+    for (std::string& name : expanded) {
+      // Without a critic, all about it is said of its section.
+      const bool of_no_critic = absl::StartsWith(name, "critic.") && !spec.HasSection("critic");
+      if (of_no_critic || !IsFree(spec, name) || !added.insert(name).second) continue;
+      // Other keys of a section in which the recipe has keys are unknown.
+      if (!may_be_skipped) {
+        spec.Refuse(std::move(name), why, harmless);
+      } else if (!spec.HasSection(name)) {
+        spec.Ignore(std::move(name), why, harmless);
+      }
+    }
+  };
+  for (const bool fits : {true, false}) {
+    for (const ForeignKeys& row : rows) {
+      if (HasKeysOf(spec, row.why) != fits) continue;
+      for (const absl::string_view entry : absl::StrSplit(row.names, ' ')) {
+        const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(entry, absl::MaxSplits('=', 1));
+        const std::vector<std::string> harmless = absl::StrSplit(parts.second, ',', absl::SkipEmpty());
+        add(fits ? row.why : kNotHere, parts.first, harmless);
+      }
+    }
+  }
 }
 
 }  // namespace
 
 void BindFieldNames(config::Spec& spec) {
   for (const OtherName& section : kSections) spec.AliasSection(section.other, section.key);
+  if (spec.HasSection("actor.optim") && !spec.HasSection("optim")) spec.AliasSection("optim", "actor.optim");
+  DeriveFromVerl(spec);
+  DeriveFromTrl(spec);
   for (const OtherName& name : kVerlKeys) AddAlias(spec, name);
   for (const OtherName& name : kMindSpeedKeys) AddAlias(spec, name);
   for (const OtherName& name : kDeepSpeedKeys) AddAlias(spec, name);
-  for (const char* clip : {"actor.clip_ratio", "rl_config.clip_ratio"}) {
+  for (const OtherName& name : TrlNames()) AddAlias(spec, name);
+  for (const OtherName& name : TrlOptimNames()) AddOptimName(spec, name);
+  // TRL's max_steps counts optimizer steps, and a step that generates answers may have several.
+  if (spec.Find("rollout.n") == nullptr) AddAlias(spec, {"max_steps", "trainer.total_training_steps"});
+  for (const char* clip : {"actor.clip_ratio", "rl_config.clip_ratio", "epsilon", "cliprange"}) {
     AddSpread(spec, clip, {"actor.clip_ratio_low", "actor.clip_ratio_high"});
   }
   for (const char* optim : {"actor.optim", "critic.optim"}) {
@@ -465,18 +355,11 @@ void BindFieldNames(config::Spec& spec) {
   for (const OtherValue& value : kOtherValues) {
     if (spec.Find(value.key) != nullptr) spec.AliasValue(value.key, value.other, value.value);
   }
-  for (const Foreign& foreign : kIgnored) {
-    // Of a section in which the recipe has keys, what is not among them is unknown.
-    if (IsFree(spec, foreign.name) && !spec.HasSection(foreign.name))
-      spec.Ignore(foreign.name, foreign.why, Harmless(foreign));
-  }
-  for (const Foreign& foreign : kRefused) {
-    if (IsFree(spec, foreign.name)) spec.Refuse(foreign.name, foreign.why, Harmless(foreign));
-  }
-  if (!spec.HasSection("critic")) {
-    spec.Ignore("critic", kNoCritic);
-    if (IsFree(spec, "trainer.critic_warmup")) spec.Ignore("trainer.critic_warmup", kNoCritic, {"0"});
-  }
+  AddForeign(spec, RefusedKeys(), /*may_be_skipped=*/false);
+  AddForeign(spec, TrlRefusedKeys(), /*may_be_skipped=*/false);
+  AddForeign(spec, IgnoredKeys(), /*may_be_skipped=*/true);
+  AddForeign(spec, TrlIgnoredKeys(), /*may_be_skipped=*/true);
+  if (!spec.HasSection("critic")) spec.Ignore("critic", "there is no critic");
 }
 
 }  // namespace tdock::trainer

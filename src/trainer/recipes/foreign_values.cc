@@ -1,6 +1,7 @@
-#include "trainer/recipes/foreign_values.h"
-
+// The numbers of verl and MindSpeed-RL that mean nothing to a run here, but are checked with its own.
 #include <cstdint>
+
+#include "trainer/recipes/field_names.h"
 
 namespace tdock::trainer {
 namespace {
@@ -49,6 +50,17 @@ constexpr const char* kBatches[] = {
     "rl_config.dynamic_sampling_dispatch_size",
 };
 
+constexpr const char* kExperts[] = {
+    "actor.megatron.override_transformer_config.num_moe_experts",
+    "actor.megatron.override_transformer_config.moe_router_num_groups",
+    "actor_config.num_moe_experts",
+    "actor_config.moe_router_num_groups",
+    "megatron_training.num_moe_experts",
+    "megatron_training.moe_router_num_groups",
+    "model.override_config.num_moe_experts",
+    "model.override_config.moe_router_num_groups",
+};
+
 // In tokens.
 constexpr const char* kLengths[] = {
     "actor.ppo_max_token_len_per_gpu",
@@ -92,6 +104,7 @@ void KeepForeignValues(config::Spec& spec, ForeignValues& values) {
   KeepIntegers(spec, kDivisions, 1, kMaxBatch, values);
   KeepIntegers(spec, kDevices, 1, kMaxBatch, values);
   KeepIntegers(spec, kBatches, 0, kMaxBatch, values);
+  KeepIntegers(spec, kExperts, 0, kMaxBatch, values);
   KeepIntegers(spec, kLengths, 0, int64_t{1} << 40, values);
   constexpr char kTemperature[] = "rollout.val_kwargs.temperature";
   if (spec.Find(kTemperature) == nullptr) {

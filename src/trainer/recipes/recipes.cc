@@ -15,8 +15,8 @@
 #include "core/base/utf8.h"
 #include "core/config/spec.h"
 #include "core/config/yaml_reader.h"
+#include "data/missing_file.h"
 #include "trainer/recipes/field_names.h"
-#include "trainer/recipes/foreign_values.h"
 
 namespace tdock::trainer {
 namespace {
@@ -77,6 +77,35 @@ absl::Status Configure(Recipe& recipe, const std::string& yaml, const std::strin
   return config::Load(spec, yaml, path, overrides, options);
 }
 
+// The recipes that have a key, for the message of one that has not; empty: none.
+std::string RecipesWith(absl::string_view key) {
+  std::vector<absl::string_view> names;
+  for (const RecipeEntry& entry : kRecipes) {
+    config::Spec spec;
+    const std::unique_ptr<Recipe> recipe = entry.make();
+    recipe->Bind(spec);
+    if (spec.Find(key) != nullptr) names.emplace_back(entry.name);
+  }
+  return names.empty() ? "" : absl::StrCat("recipes with this key: ", absl::StrJoin(names, ", "));
+}
+
+// The error for a configuration that cannot be read, with what may have been meant.
+absl::Status Unreadable(Env& env, const std::string& path, const absl::Status& error) {
+  const std::string shown = EscapeForMessage(path, 500);
+  if (env.List(path).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(shown, " is a folder; name the file with a configuration, such as ",
+                                                   JoinPath(shown, "config.yaml")));
+  }
+  if (!absl::IsNotFound(error)) return error;
+  if (absl::StrContains(path, '=')) {
+    return absl::NotFoundError(absl::StrCat("there is no file ", shown, "; name the file with a configuration first, ",
+                                            "such as sft.yaml, and key=value after it"));
+  }
+  const size_t slash = path.rfind('/');
+  const bool has_folder = slash == std::string::npos || env.List(path.substr(0, slash + 1)).ok();
+  return has_folder ? data::MissingFile(env, path) : error;
+}
+
 // The one that has most of the keys that are given.
 const RecipeEntry& BestFit(const std::string& yaml, const std::string& path, std::span<const std::string> overrides,
                            const config::Limits& limits) {
@@ -102,7 +131,8 @@ absl::Status WithoutRecipe(absl::string_view problem, const std::string& yaml, c
   std::vector<std::string> all(overrides.begin(), overrides.end());
   all.push_back(absl::StrCat("recipe=", best.name));
   const absl::Status rest =
-      Configure(*best.make(), yaml, path, all, {.limits = options.limits, .lenient = options.lenient}, later);
+      Configure(*best.make(), yaml, path, all,
+                {.limits = options.limits, .lenient = options.lenient, .elsewhere = RecipesWith}, later);
   if (problem.empty()) return rest;
   if (rest.ok()) return absl::InvalidArgumentError(problem);
   return absl::InvalidArgumentError(absl::StrCat(problem, "\nas for ", best.name, ":\n", rest.message()));
@@ -164,13 +194,15 @@ absl::StatusOr<std::unique_ptr<Recipe>> MakeRecipe(absl::string_view name) {
 absl::StatusOr<std::unique_ptr<Recipe>> LoadRecipe(Env& env, const std::string& path,
                                                    std::span<const std::string> overrides,
                                                    const config::LoadOptions& options, const LaterConflicts& later) {
-  TDOCK_ASSIGN_OR_RETURN(const std::string yaml,
-                         ReadFileUpTo(env, path, static_cast<uint64_t>(options.limits.max_bytes)));
-  const absl::StatusOr<std::string> name = RecipeName(yaml, path, overrides);
-  if (!name.ok()) return WithoutRecipe(name.status().message(), yaml, path, overrides, options, later);
+  const absl::StatusOr<std::string> yaml = ReadFileUpTo(env, path, static_cast<uint64_t>(options.limits.max_bytes));
+  if (!yaml.ok()) return Unreadable(env, path, yaml.status());
+  const absl::StatusOr<std::string> name = RecipeName(*yaml, path, overrides);
+  if (!name.ok()) return WithoutRecipe(name.status().message(), *yaml, path, overrides, options, later);
   absl::StatusOr<std::unique_ptr<Recipe>> recipe = MakeRecipe(*name);
-  if (!recipe.ok()) return WithoutRecipe(recipe.status().message(), yaml, path, overrides, options, later);
-  TDOCK_RETURN_IF_ERROR(Configure(**recipe, yaml, path, overrides, options, later));
+  if (!recipe.ok()) return WithoutRecipe(recipe.status().message(), *yaml, path, overrides, options, later);
+  config::LoadOptions own = options;
+  own.elsewhere = RecipesWith;
+  TDOCK_RETURN_IF_ERROR(Configure(**recipe, *yaml, path, overrides, std::move(own), later));
   return recipe;
 }
 

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Recipe>> MakeRecipe(absl::string_view name);
 using LaterConflicts = std::function<std::vector<config::Conflict>(Recipe&)>;
 
 // The recipe that the key `recipe` of a file (or of an override) names, configured by both. The file may use the names
-// of keys that verl and MindSpeed-RL have: see field_names.h; RunConfig::foreign gets their values that a run here does
+// of keys that other systems have: see field_names.h; RunConfig::foreign gets their values that a run here does
 // without. `later` is LoadOptions::later for the recipe, and may be null. Errors as those of MakeRecipe() and
 // config::LoadFile(); where the file names no recipe that there is, they also hold what is wrong for the one that it
 // fits best.
