@@ -270,6 +270,12 @@ void AddOptions(const NumberReader& reader, RunNumbers& numbers) {
     numbers.verifiers = {std::max<int64_t>(verifiers, 1), "rl_config.verifier_function"};
     numbers.verifier_weights = {std::max<int64_t>(weights, 1), "rl_config.verifier_weight"};
   }
+  numbers.experts =
+      reader.First({"actor.megatron.override_transformer_config.num_moe_experts", "actor_config.num_moe_experts",
+                    "megatron_training.num_moe_experts", "model.override_config.num_moe_experts"});
+  numbers.expert_groups = reader.First({"actor.megatron.override_transformer_config.moe_router_num_groups",
+                                        "actor_config.moe_router_num_groups", "megatron_training.moe_router_num_groups",
+                                        "model.override_config.moe_router_num_groups"});
   numbers.has_clip = reader.Has("actor.clip_ratio_low");
   numbers.clip_low = reader.Number("actor.clip_ratio_low");
   numbers.clip_high = reader.Number("actor.clip_ratio_high");

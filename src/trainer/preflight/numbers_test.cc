@@ -195,6 +195,12 @@ std::vector<Case> Cases() {
        {"rollout.log_prob_micro_batch_size=640"},
        "rollout.log_prob_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size",
        {"two forms"}},
+      {kVerl,
+       {"actor.megatron.override_transformer_config.num_moe_experts=6",
+        "actor.megatron.override_transformer_config.moe_router_num_groups=4"},
+       "actor.megatron.override_transformer_config.moe_router_num_groups, "
+       "actor.megatron.override_transformer_config.num_moe_experts",
+       {"6 experts", "4 groups"}},
       {kVerl, {"actor.clip_ratio_low=0.3"}, "actor.clip_ratio_low, actor.clip_ratio_high", {", 0.3,", ", 0.2"}},
       {kMindSpeed,
        {"rl_config.verifier_weight=[1.0]"},
@@ -444,7 +450,7 @@ TEST(Numbers, TheDocumentationShowsMessagesAsTheyAre) {
     EXPECT_THAT(messages, HasSubstr(example));
     ++shown;
   }
-  EXPECT_EQ(shown, 23);
+  EXPECT_EQ(shown, 24);
 }
 
 }  // namespace

@@ -397,6 +397,11 @@ class Checker {
               absl::StrCat("there are ", n_.verifiers.value, " verifiers and ", n_.verifier_weights.value,
                            " weights; give one weight for each"));
     }
+    if (n_.expert_groups.value > 0 && n_.experts.value % n_.expert_groups.value != 0) {
+      Violate({&n_.expert_groups, &n_.experts},
+              absl::StrCat("the ", n_.experts.value, " experts do not divide into ", n_.expert_groups.value, " groups"),
+              Suggest(n_.expert_groups, NearestDivisors(n_.expert_groups.value, n_.experts.value)));
+    }
     if (n_.validation_samples && n_.validation_temperature <= 0) {
       const Setting sample{.key = "rollout.val_kwargs.do_sample"}, temperature{.key = "rollout.val_kwargs.temperature"};
       Violate({&temperature, &sample}, "validation samples, which takes a temperature above 0",

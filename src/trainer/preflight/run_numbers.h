@@ -66,6 +66,7 @@ struct RunNumbers {
   Setting steps = {}, epochs = {};  // 0: not given
   Setting overlong_buffer = {};     // tokens; 0: not used
   Setting verifiers = {}, verifier_weights = {};
+  Setting experts = {}, expert_groups = {};  // of a mixture, and those that its router has; 0: not given
   bool has_clip = false;
   double clip_low = 0, clip_high = 0;
   bool validation_samples = false;  // rollout.val_kwargs.do_sample
