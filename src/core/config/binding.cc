@@ -152,10 +152,6 @@ std::string StringBinding::Expected() const {
 
 Value StringBinding::Get() const { return {.scalar = {.text = *field_, .quoted = true}}; }
 
-std::string StringBinding::Expected() const {
-  return absl::StrCat("text", or_list_ ? " or list of texts" : "", not_empty_ ? ", not empty" : "");
-}
-
 bool StringsBinding::SetItems(const std::vector<Given>& items) {
   if (not_empty_ && items.empty()) return false;
   std::vector<std::string> texts;

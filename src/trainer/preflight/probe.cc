@@ -48,7 +48,8 @@ class Prober {
     const RoleModel& model = found->second;
     model_scores_.emplace(model.policy.decoder,
                           ForwardOptions{.workers = workers_,
-                                         .micro_batch_size = model.role.micro_batch_size,
+                                         .micro_batch_size = model.role.pass.micro_batch_size,
+                                         .max_tokens = model.role.pass.max_tokens,
                                          .max_row_tokens = MaxRowTokens(inputs.decoder->config()),
                                          .max_shared_row_tokens = MaxSharedRowTokens(*inputs.decoder)},
                           model.role.score, model.Texts());

@@ -1,4 +1,4 @@
-// TRL's and PEFT's names of keys: those of the fields of SFTConfig, RewardConfig, DPOConfig, GRPOConfig, RLOOConfig,
+// TRL's and PEFT's names of keys: the fields of SFTConfig, RewardConfig, DPOConfig, GRPOConfig, RLOOConfig,
 // PPOConfig, ModelConfig and LoraConfig, at the top of a file.
 #include "trainer/recipes/foreign_tables.h"
 
@@ -12,6 +12,15 @@ constexpr OtherName kTrlOptimNames[] = {
     {"max_grad_norm", "clip_grad"},
     {"warmup_steps", "lr_warmup_steps"},
     {"lr_scheduler_type", "lr_scheduler_type"},
+    {"lr_scheduler_kwargs.num_cycles", "lr_scheduler_kwargs.num_cycles"},
+    {"lr_scheduler_kwargs.power", "lr_scheduler_kwargs.power"},
+    {"lr_scheduler_kwargs.timescale", "lr_scheduler_kwargs.timescale"},
+    {"lr_scheduler_kwargs.num_decay_steps", "lr_scheduler_kwargs.num_decay_steps"},
+    {"lr_scheduler_kwargs.warmup_type", "lr_scheduler_kwargs.warmup_type"},
+    {"lr_scheduler_kwargs.decay_type", "lr_scheduler_kwargs.decay_type"},
+    {"lr_scheduler_kwargs.warmup_lr_rate", "lr_scheduler_kwargs.warmup_lr_rate"},
+    {"lr_scheduler_kwargs.min_lr_rate", "min_lr_ratio"},
+    {"lr_scheduler_kwargs.min_lr_ratio", "min_lr_ratio"},
     {"weight_decay", "weight_decay"},
 };
 
@@ -80,14 +89,15 @@ constexpr OtherName kTrlNames[] = {
 };
 
 constexpr ForeignKeys kTrlIgnoredKeys[] = {
-    {"trainer.test_freq says when it is validated, in passes as those of training",
+    {"trainer.test_freq says when a run is validated, in passes as large as in training",
      "eval_strategy evaluation_strategy eval_delay eval_accumulation_steps eval_packing per_device_eval_batch_size "
      "num_generations_eval do_eval=true do_train=true do_predict=false prediction_loss_only=false"},
     {"trainer.save_freq says when a run is saved, as a whole",
      "save_strategy save_only_model=false save_safetensors=true save_on_each_node=false enable_jit_checkpoint=false"},
     {"trainer.resume_mode says from where a run goes on", "ignore_data_skip=false overwrite_output_dir=false"},
     {"device says where it runs", "use_cpu no_cuda"},
-    {"model.recompute says what is computed again", "gradient_checkpointing_kwargs activation_checkpointing_kwargs"},
+    {"model.recompute names the parts that are computed again",
+     "gradient_checkpointing_kwargs activation_checkpointing_kwargs"},
     {"activations stay where they are; see model.recompute", "activation_offloading=false"},
     {"model.dropout is for training alone", "disable_dropout=true"},
     {"model.compute_dtype holds for validations, too", "{bf16,fp16}_full_eval=false tf32=false"},
@@ -96,7 +106,7 @@ constexpr ForeignKeys kTrlIgnoredKeys[] = {
      "dataset_num_proc dataset_kwargs dataset_streaming=false "
      "dataloader_{pin_memory,persistent_workers,prefetch_factor,"
      "in_order,multiprocessing_context}"},
-    {"data.val_files or data.val_share say what it is validated with", "dataset_test_split=test"},
+    {"data.val_files or data.val_share give the validation data", "dataset_test_split=test"},
     {"samples are packed into rows, which does not change results",
      "padding_free pad_to_multiple_of packing_strategy group_by_length=false length_column_name "
      "auto_find_batch_size=false"},
@@ -131,12 +141,11 @@ constexpr ForeignKeys kTrlIgnoredKeys[] = {
 
 constexpr ForeignKeys kTrlRefusedKeys[] = {
     {"set data.train_batch_size and actor.ppo_mini_batch_size, in prompts, and actor.ppo_micro_batch_size_per_gpu for "
-     "the "
-     "samples of a pass",
+     "the samples of a pass",
      "per_device_train_batch_size gradient_accumulation_steps=1 generation_batch_size steps_per_generation "
      "num_mini_batches=1 mini_batch_size batch_size"},
     {"set data.train_batch_size to the samples of an optimizer step, over all passes and processes, and "
-     "data.micro_batch_size_per_gpu to those of a pass",
+     "data.micro_batch_size_per_gpu to the samples of a pass",
      "per_device_train_batch_size gradient_accumulation_steps=1 batch_size"},
     {"set trainer.total_training_steps, in steps of data.train_batch_size prompts",
      "max_steps=-1 total_episodes num_total_batches"},
@@ -146,7 +155,7 @@ constexpr ForeignKeys kTrlRefusedKeys[] = {
     {"set model.compute_dtype, and model.param_dtype for the weights", "{,torch_}dtype=float32"},
     {"set model.lora_rank, model.lora_alpha and model.target_modules for adapters; without them there are none",
      "use_peft=false"},
-    {"adapters are those of the linear layers in model.target_modules, with model.lora_rank and model.lora_alpha",
+    {"linear layers in model.target_modules get adapters, with model.lora_rank and model.lora_alpha",
      "{,model.}bias=none "
      "{,model.}{lora_bias,use_rslora,use_dora,use_qalora,use_bdlora}=false "
      "{,model.}init_lora_weights=true {,model.}{rank_pattern,alpha_pattern,layers_to_transform,layers_pattern,"
