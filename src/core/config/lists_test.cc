@@ -49,6 +49,7 @@ TEST(Lists, OneTextIsAListOfOne) {
   EXPECT_THAT(TrainFiles("", {"data.train_files=a,b"}), ElementsAre("a,b"));
 }
 
+// PEFT's configurations have `target_modules: [q_proj, v_proj]`.
 TEST(Lists, AreTextsWithCommasWhereAKeySaysSo) {
   std::string modules = "none", path = "here";
   Spec spec;
@@ -64,8 +65,16 @@ TEST(Lists, AreTextsWithCommasWhereAKeySaysSo) {
   EXPECT_EQ(Dump(spec), "modules: \"k,o\"\npath: here\n");
   EXPECT_EQ(Load(spec, "modules: ALL", "t.yaml", {}), absl::OkStatus());
   EXPECT_EQ(modules, "");
-  EXPECT_THAT(Load(spec, "path: [a, b]\nmodules: [~]\n", "t.yaml", {}).message(),
-              Mentions({"t.yaml:1: path:", "t.yaml:2: modules:", "null"}));
+  EXPECT_EQ(Load(spec, "modules: q, v", "t.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(modules, "q, v") << "a text is left as it is";
+  EXPECT_EQ(Load(spec, "modules: []", "t.yaml", {}), absl::OkStatus());
+  EXPECT_EQ(modules, "");
+  EXPECT_EQ(Load(spec, "", "t.yaml", std::vector<std::string>{"modules=a,b"}), absl::OkStatus());
+  EXPECT_EQ(modules, "a,b");
+  EXPECT_THAT(Load(spec, "path: [a, b]\nmodules: [a, ~]\n", "t.yaml", std::vector<std::string>{}).message(),
+              Mentions({"t.yaml:1: path:", "a list", "t.yaml:2: modules:", "null item"}));
+  EXPECT_THAT(Load(spec, "", "t.yaml", std::vector<std::string>{"modules=[a"}).message(),
+              Mentions({"modules", "[a, b]"}));
 }
 
 TEST(Lists, AnEmptyTextIsAnEmptyList) {
@@ -106,29 +115,6 @@ TEST(Lists, OnlyTextsAreItems) {
   EXPECT_THAT(ListViolations("data.train_files: ''"), refused("\"\""));
   EXPECT_EQ(ListViolations("rollout.stop: ['', \"\\n\"]"), "") << "empty texts are refused only where it says so";
   EXPECT_EQ(ListViolations("rollout.stop: []"), "");
-}
-
-// PEFT's configurations have `target_modules: [q_proj, v_proj]`.
-TEST(Lists, MayStandForATextWithCommas) {
-  const auto loaded = [](absl::string_view yaml, std::vector<std::string> overrides = {}) {
-    std::string names = "default";
-    Spec spec;
-    spec.String("model.names", &names, "Names.").OrList();
-    const absl::Status status = Load(spec, yaml, "t.yaml", overrides);
-    return status.ok() ? names : std::string(status.message());
-  };
-  EXPECT_EQ(loaded("model.names: a, b"), "a, b");
-  EXPECT_EQ(loaded("model.names: [a, 'b']"), "a,b");
-  EXPECT_EQ(loaded("model:\n  names:\n  - a\n"), "a");
-  EXPECT_EQ(loaded("model.names: []"), "");
-  EXPECT_EQ(loaded("", {"model.names=[a,b]"}), "a,b");
-  EXPECT_EQ(loaded("", {"model.names=a,b"}), "a,b");
-  EXPECT_THAT(loaded("model.names: [a, ~]"), Mentions({"t.yaml:1: model.names:", "null item", "list"}));
-  EXPECT_THAT(loaded("", {"model.names=[a"}), Mentions({"model.names", "[a, b]"}));
-  std::string text;
-  Spec spec;
-  spec.String("name", &text, "One text.");
-  EXPECT_THAT(std::string(Load(spec, "name: [a, b]", "t.yaml", {}).message()), Mentions({"name", "a list", "text"}));
 }
 
 TEST(Lists, AreDumpedInAFormThatLoadsBack) {

@@ -185,11 +185,10 @@ class Loader {
         const auto given = given_.find(key);
         if (given == given_.end() || SaysNothing(*spec_.Find(key))) continue;
         const Entry& entry = entries_[given->second];
-        const Binding& binding = *names_.Find(key);
-        if (!options_.lenient) {
-          Violate(entry, unused.why);
-        } else if (ShowYaml(binding.Get()) != ShowYaml(binding.default_value())) {
+        if (options_.lenient) {
           notes_.push_back({kUnusedRank, entry.where, Named(entry.written, key), unused.why});
+        } else {
+          Violate(entry, unused.why);
         }
       }
     }
