@@ -71,7 +71,7 @@ struct ModelRole {
   std::string name;             // "critic": the section of its keys, and of its folder in the run if it is trained
   const ModelSection* section;  // of the recipe: its path, and of a trained one how it is used
   bool trained = false;         // otherwise it has a value head already, and computes as the policy does
-  const OptimSection* optim = nullptr;          // of a trained one
+  const OptimSection* optim = nullptr;  // of a trained one
   PassSection pass = {};
   AnswerScore score = AnswerScore::kLastToken;  // of a reward model
 };
