@@ -6,7 +6,6 @@
 #include <optional>
 #include <system_error>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -228,7 +228,7 @@ class Loader {
     return (kept == nullptr ? std::nullopt : ValueOf(*kept, key)).value_or("not known");
   }
 
-  // The value of an unused key is what it would be without it, or off.
+  // True if an unused key has its default, or 0, which switches it off.
   static bool SaysNothing(const Binding& binding) {
     const Value value = binding.Get();
     const bool is_zero =
@@ -283,16 +283,19 @@ class Loader {
     if (spec_.derived().empty()) return;
     References values(names_, options_.limits);
     for (const auto& [key, index] : settled_) values.Add(key, entries_[index].written, entries_[index].value);
-    for (const Spec::DerivedKey& derived : spec_.derived()) Derive(derived, values);
+    const size_t known = entries_.size();
+    for (const Spec::DerivedKey& derived : spec_.derived()) Derive(derived, known, values);
   }
 
-  void Derive(const Spec::DerivedKey& derived, References& values) {
+  // The first `known` entries are those that `values` has.
+  void Derive(const Spec::DerivedKey& derived, size_t known, References& values) {
     std::vector<std::string> texts;
     std::optional<Entry> first;  // of the keys that are given, except for the derived one
     for (const std::string& name : derived.from) {
       const auto settled = settled_.find(name);
       texts.emplace_back();
-      if (settled == settled_.end()) continue;
+      // Only keys that were given count, not derived ones.
+      if (settled == settled_.end() || settled->second >= known) continue;
       const absl::StatusOr<Value> value = values.ValueOf(name);
       if (value.ok() && (value->null() || value->missing())) continue;
       if (value.ok()) texts.back() = TextOf(*value);
@@ -454,7 +457,9 @@ class Loader {
     const bool advise = unknown_++ < options_.limits.max_reported;
     const std::string written = EscapeForMessage(entry.written);
     if (!options_.lenient) {
-      Violate(absl::StrCat(entry.where, ": ", written, ": unknown key; ", advise ? names_.Advice(entry.written) : ""));
+      const std::string elsewhere = advise && options_.elsewhere ? options_.elsewhere(entry.key) : "";
+      Violate(absl::StrCat(entry.where, ": ", written, ": unknown key; ", advise ? names_.Advice(entry.written) : "",
+                           elsewhere.empty() ? "" : "; ", elsewhere));
       return;
     }
     if (entry.value.null()) return;
@@ -468,7 +473,7 @@ class Loader {
   const Names names_;
   References references_;
   bool unreadable_ = false;
-  std::vector<Entry> entries_;  // of the file in its order, then the overrides, then those of spread values
+  std::vector<Entry> entries_;  // of the file in its order, then the overrides, then the spread and derived values
   size_t file_entries_ = 0;
   absl::flat_hash_map<std::string, size_t> settled_;  // key to the entry that counts
   absl::flat_hash_map<std::string, size_t> given_;    // the same for those whose field has been filled
