@@ -133,9 +133,13 @@ std::string EscapeForMessage(absl::string_view text, size_t max_bytes) {
     const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
     const absl::string_view bytes = text.substr(offset, next ? next->bytes : 1);
     if (offset + bytes.size() > max_bytes) return absl::StrCat(shown, "…");
-    // The first leaves all that is not ASCII as it is.
     const bool printable = next && !IsControl(next->code);
-    absl::StrAppend(&shown, printable ? absl::Utf8SafeCHexEscape(bytes) : absl::CHexEscape(bytes));
+    if (bytes == "'") {
+      shown.push_back('\'');
+    } else {
+      // The first leaves all that is not ASCII as it is.
+      absl::StrAppend(&shown, printable ? absl::Utf8SafeCHexEscape(bytes) : absl::CHexEscape(bytes));
+    }
     offset += bytes.size();
   }
   return shown;

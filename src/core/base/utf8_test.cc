@@ -65,6 +65,7 @@ TEST(Utf8, KnowsTheControlCharacters) {
 
 TEST(EscapeForMessage, KeepsTextValidShortAndOnOneLine) {
   EXPECT_EQ(EscapeForMessage("37+85= é😀"), "37+85= é😀");
+  EXPECT_EQ(EscapeForMessage("it's"), "it's");
   EXPECT_EQ(EscapeForMessage("a\nb\"\x1b[0m\xC2\x9B\xFF"), "a\\nb\\\"\\x1b[0m\\xc2\\x9b\\xff");
   EXPECT_EQ(EscapeForMessage("abcdef", 6), "abcdef");
   EXPECT_EQ(EscapeForMessage("abcdef", 5), "abcde…");
