@@ -205,15 +205,18 @@ def meant(near: Sequence[str], there: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there are: {names(there)}"
 
 
-def _is_own(filename: str) -> bool:
-    own = _is_own.__code__.co_filename
-    return filename == own or (os.path.dirname(own) != "" and os.path.dirname(filename) == os.path.dirname(own))
+def _is_inside(filename: str) -> bool:
+    """Of this package, or of Python's import."""
+    own = _is_inside.__code__.co_filename
+    if filename == own or filename.startswith("<frozen "):
+        return True
+    return os.path.dirname(own) != "" and os.path.dirname(filename) == os.path.dirname(own)
 
 
 def where(error: BaseException, file: str | None) -> str:
     """The last line of the user's file that an error came through, or else the line that raised it."""
     trace = traceback.extract_tb(error.__traceback__)
-    frames = [one for one in trace if one.filename == file or not _is_own(one.filename)]
+    frames = [one for one in trace if one.filename == file or not _is_inside(one.filename)]
     if not frames:
         return ""
     frame = next((one for one in reversed(frames) if one.filename == file), frames[-1])

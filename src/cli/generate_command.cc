@@ -135,9 +135,11 @@ Command AddGenerate(CLI::App& app) {
   CLI::App* command = AddSubcommand(app, "generate");
   AddModelOptions(*command, "--model", arguments->model);
   AddBatchOptions(*command, arguments->model);
-  command->add_option("--prompt", arguments->texts,
-                      "Prompt to answer, as it stands: special tokens that it spells are text like any other; may be "
-                      "given more than once");
+  command
+      ->add_option("--prompt", arguments->texts,
+                   "Prompt to answer, as it stands: special tokens that it spells are text like any other; may be "
+                   "given more than once")
+      ->allow_extra_args(false);
   command->add_option("--samples", arguments->samples, "Number of answers per prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();

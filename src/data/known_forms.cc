@@ -145,13 +145,13 @@ absl::Status UnknownForm(const RecordFile& file) {
   for (const std::string& column : file.columns()) {
     if (names.size() < kMostShown) names.push_back(EscapeForMessage(column));
   }
-  const std::string shown = names.empty() ? "there are none" : absl::StrJoin(names, ", ");
+  const std::string shown = names.empty() ? "(there are none)" : absl::StrJoin(names, ", ");
   return absl::InvalidArgumentError(absl::StrCat(
-      "its columns tell of no form of data that is known: ", shown, names.size() < file.columns().size() ? ", …" : "",
-      ". Known are: messages; conversations; prompt; prompt and completion, answer, truth or response; prompt, chosen "
-      "and rejected; chosen and rejected as conversations; instruction and output, with or without input; question and "
-      "answer; text; and verl's prompt with data_source and reward_model. For others, name the columns with "
-      "data.columns.prompt, data.columns.chosen, data.columns.conversation and so on"));
+      "cannot tell the data format from the columns ", shown, names.size() < file.columns().size() ? ", …" : "",
+      ". Known formats: messages; conversations; prompt; prompt and completion, answer, truth or response; prompt, "
+      "chosen and rejected; chosen and rejected as conversations; instruction and output, with or without input; "
+      "question and answer; text; and verl's prompt with data_source and reward_model. For others, name the columns "
+      "with data.columns.prompt, data.columns.chosen, data.columns.conversation and so on"));
 }
 
 // Checks that the first records have nothing that is not read but belongs to the conversation; Dataset checks the

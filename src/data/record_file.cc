@@ -306,10 +306,14 @@ absl::StatusOr<Format> FormatOfPath(absl::string_view path) {
   if (absl::EndsWith(path, ".csv")) return Format::kCsv;
   if (absl::EndsWith(path, ".txt")) return Format::kText;
   if (absl::EndsWith(path, ".parquet")) return Format::kParquet;
-  return absl::InvalidArgumentError(absl::StrCat(path,
-                                                 ": the format cannot be inferred from the name; name the format, or "
-                                                 "use the extension .jsonl, .ndjson, .json, .csv, ",
-                                                 ".txt or .parquet"));
+  for (const char* const ending : {".gz", ".bz2", ".xz", ".zst", ".zip"}) {
+    if (!absl::EndsWith(path, ending)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": compressed files (", ending, ") are not supported; unpack it, as with gunzip"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": the name does not tell the format; set data.format, or use the extension .jsonl, .ndjson, ",
+                   ".json, .csv, .txt or .parquet"));
 }
 
 absl::StatusOr<std::unique_ptr<RecordFile>> OpenRecordFile(Env& env, const std::string& path, Format format,

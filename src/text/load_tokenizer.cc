@@ -57,8 +57,11 @@ bool LooksLikeHubName(absl::string_view path) {
          path.rfind('/') == slash;
 }
 
-absl::Status NoFolder(const std::string& folder) {
+absl::Status NoFolder(Env& env, const std::string& folder) {
   const std::string shown = EscapeForMessage(folder, 500);
+  if (env.Exists(folder)) {
+    return absl::NotFoundError(absl::StrCat(shown, " is a file; name the folder of the model instead"));
+  }
   std::string message = absl::StrCat("there is no folder ", shown, " with a model");
   if (LooksLikeHubName(folder)) {
     absl::StrAppend(&message, ". If it is a model on the Hugging Face hub: nothing is downloaded; run `hf download ",
@@ -88,7 +91,7 @@ absl::StatusOr<Files> ReadFiles(Env& env, const std::string& folder) {
   TDOCK_RETURN_IF_ERROR(read(kModel, files.model));
   TDOCK_RETURN_IF_ERROR(read("added_tokens.json", added));
   if (!files.model) {
-    if (absl::IsNotFound(env.List(folder).status())) return NoFolder(folder);
+    if (absl::IsNotFound(env.List(folder).status())) return NoFolder(env, folder);
     return absl::NotFoundError(
         absl::StrCat("there is neither ", JoinPath(folder, kTokenizer), " nor ", JoinPath(folder, kModel)));
   }

@@ -118,7 +118,7 @@ def test_data_that_cannot_be_used_is_told(folder, train):
         return f"data.train_files={name}"
 
     said = train("sft", MODEL, file("columns.jsonl", '{"foo": 1}\n'))
-    mentions(said, "columns.jsonl: ", ": foo")
+    mentions(said, "columns.jsonl: ", " foo.")
     said = train("sft", MODEL, file("prompts.jsonl", '{"prompt": "a"}\n'))
     mentions(said, "prompts.jsonl: ", '"prompt"', '"chosen"', "set data.columns.chosen")
     said = train("sft", MODEL, file("empty.jsonl", ""))

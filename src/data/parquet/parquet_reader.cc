@@ -45,7 +45,7 @@ absl::Status ErrorOf(const arrow::Status& status, absl::string_view what) {
   if (detail != nullptr && detail->type_id() == FileErrorDetail::kTypeId) {
     return static_cast<const FileErrorDetail&>(*detail).error();
   }
-  const std::string message = absl::StrCat(what, ": ", EscapeForMessage(status.ToString(), 200));
+  const std::string message = absl::StrCat(what, ": ", EscapeForMessage(status.message(), 200));
   return status.IsOutOfMemory() ? absl::ResourceExhaustedError(message) : absl::InvalidArgumentError(message);
 }
 

@@ -209,14 +209,18 @@ class ProgramSource final : public ScoreSource {
     });
   }
 
+  std::string Named() const {
+    return absl::StrCat(name(), options_.origin.empty() ? "" : absl::StrCat(" (", options_.origin, ")"));
+  }
+
   // A process has failed.
   void NoteFailure(const absl::Status& why, Job& job, const StopCheck& stop) {
     if (const absl::Status stopped = stop(); !stopped.ok()) return job.Fail(stopped);
     const int64_t failures = ++failures_;
-    if (!said_hello_) return job.Fail(Annotate(why, absl::StrCat("the reward program ", name(), " did not start")));
+    if (!said_hello_) return job.Fail(Annotate(why, absl::StrCat("the reward program ", Named(), " did not start")));
     options_.log(absl::StrCat("reward ", name(), ": the program failed and is started again: ", why.message()));
     if (failures <= options_.max_restarts) return;
-    job.Fail(Annotate(why, absl::StrCat("the reward program ", name(), " failed ", failures,
+    job.Fail(Annotate(why, absl::StrCat("the reward program ", Named(), " failed ", failures,
                                         " times in a row without a score (reward.max_restarts); the last time")));
   }
 
