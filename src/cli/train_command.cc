@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -45,7 +46,8 @@ absl::Status PrintKeys(const std::string& recipe_name) {
 }
 
 // "val/accuracy  0.310 → 0.970", for what was measured before and after.
-void PrintValidation(const trainer::RunResult& result) {
+void PrintValidation(const trainer::RunResult& result, const std::optional<at::ScalarType>& save_dtype) {
+  bool is_rounded = false;
   for (const auto& [metric, last] : result.last) {
     std::cout << absl::StrFormat("%-18s ", metric);
     if (const auto first = result.first.find(metric); first != result.first.end()) {
@@ -55,8 +57,12 @@ void PrintValidation(const trainer::RunResult& result) {
     const auto saved = result.saved.find(metric);
     if (saved != result.saved.end() && saved->second != last) {
       std::cout << absl::StrFormat(", %.3f as it was saved", saved->second);
+      is_rounded = true;
     }
     std::cout << "\n";
+  }
+  if (is_rounded && save_dtype != at::kFloat) {
+    std::cout << "(weights are rounded as they are saved; model.save_dtype=float32 saves them as they were trained)\n";
   }
 }
 
@@ -79,13 +85,16 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
     if (const auto* const group = context.training_ranks(role).group; group != nullptr) ranks[role] = group->size();
   }
   TDOCK_ASSIGN_OR_RETURN(
-      const trainer::PreflightReport report,
+      trainer::PreflightReport report,
       trainer::Preflight(recipe, inputs, std::move(numbers), Env::Real(), Clock::Real(),
                          {.reading = {.samples = kReadSamples, .time = kReadTime, .stop = context.stop},
                           .probed_prompts = ProbedPrompts(recipe, recipe.config()),
                           .probe_option = "rollout.probe_prompts",
                           .ranks = std::move(ranks)}));
   context.progress.End();
+  std::erase_if(report.warnings, [&](const std::string& warning) {  // they were logged as the data were read
+    return absl::c_linear_search(inputs.data.warnings, warning);
+  });
   std::cerr << trainer::SummaryText(report);
   return absl::OkStatus();
 }
@@ -134,7 +143,7 @@ absl::Status CommandedRun::Train(trainer::RunContext context, const std::functio
   TDOCK_RETURN_IF_ERROR(Failed(prepared()));
   const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
   TDOCK_RETURN_IF_ERROR(Failed(result.status()));
-  PrintValidation(*result);
+  PrintValidation(*result, recipe_->config().model.save_dtype);
   std::cout << "run directory      " << result->run_dir << "\n"
             << "report             " << result->run_dir << "/report.html\n"
             << "checkpoint         " << result->run_dir << "/checkpoint\n";

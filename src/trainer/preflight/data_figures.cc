@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "data/visit.h"
 #include "trainer/loop/feed.h"
+#include "trainer/loop/run_length.h"
 
 namespace tdock::trainer {
 namespace {
@@ -208,6 +209,7 @@ absl::StatusOr<DataFigures> ReadFigures(const Recipe& recipe, const RunConfig& c
   if (limits.progress != nullptr) limits.progress->End();
   TDOCK_ASSIGN_OR_RETURN(DataFigures figures, reader.Finish(recipe.phase(), counts));
   figures.training = train.size();
+  figures.steps = TotalSteps(config, train.size());
   figures.validation = inputs.data.validation == nullptr ? 0 : inputs.data.validation->size();
   return figures;
 }

@@ -33,6 +33,7 @@ struct DataLoss {
 
 struct DataFigures {
   int64_t training = 0, validation = 0;  // records that a run draws from
+  int64_t steps = 0;                     // of a run: see TotalSteps()
   // Of the training data. What follows is of these: all of them, or as many as the limits allow, from everywhere.
   int64_t read = 0;
   int64_t usable = 0;

@@ -130,12 +130,13 @@ TEST_F(PreflightTest, TellsOfEmptyPromptsAndAnswers) {
 }
 
 TEST_F(PreflightTest, ReadsNoMoreThanItMay) {
-  const auto report = Look("sft", Reversals(false), {}, {.reading = {.samples = 70}});
+  const auto report = Look("sft", Reversals(false), {"trainer.total_epochs=2"}, {.reading = {.samples = 70}});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->data.training, 80);
   EXPECT_EQ(report->data.read, 70);
   const auto text = ReportText(*report, *inputs_.tokenizer, nullptr, /*terminal=*/false);
   EXPECT_THAT(*text, Mentions({"80 samples, 70 of them", "everywhere"}));
+  EXPECT_EQ(report->data.steps, 20);
   EXPECT_THAT(*text, HasSubstr("<eos>⟧"));
 }
 

@@ -40,6 +40,7 @@ std::string DataText(const DataFigures& data) {
   };
   line("training", absl::StrCat(Grouped(data.training), " samples, ", ReadText(data)));
   line("validation", data.validation == 0 ? "none" : absl::StrCat(Grouped(data.validation), " samples"));
+  line("steps", Grouped(data.steps));
   line("usable", absl::StrCat(Grouped(data.usable), " samples (", Percent(ShareOf(data.usable, data.read)), ")"));
   line("tokens", TokensText(data));
   line(data.trains_on_data ? "lengths" : "prompts", LengthsText(data));
@@ -207,9 +208,10 @@ absl::StatusOr<std::string> ReportText(const PreflightReport& report, const text
 
 std::string SummaryText(const PreflightReport& report) {
   const DataFigures& data = report.data;
-  std::string text = absl::StrCat(Grouped(data.training), " samples to train on, ", Grouped(data.validation),
-                                  " to validate with; ", TokensText(data), data.complete() ? "" : " (",
-                                  data.complete() ? "" : ReadText(data), data.complete() ? "" : ")", "\n");
+  std::string text =
+      absl::StrCat(Grouped(data.training), " samples to train on, ", Grouped(data.validation), " to validate with, ",
+                   Grouped(data.steps), " steps; ", TokensText(data), data.complete() ? "" : " (",
+                   data.complete() ? "" : ReadText(data), data.complete() ? "" : ")", "\n");
   absl::StrAppend(&text, "about ", Mebibytes(report.memory.peak), " of memory at the peak");
   if (report.memory.available) absl::StrAppend(&text, "; ", Mebibytes(*report.memory.available), " are available");
   text += "\n";

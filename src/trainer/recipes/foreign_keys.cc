@@ -154,7 +154,7 @@ constexpr ForeignKeys kRefusedKeys[] = {
     {"set actor.optim.min_lr_ratio, the share of the peak", "actor.optim.min_lr=0"},
     {"set critic.optim.min_lr_ratio, the share of the peak", "critic.optim.min_lr=0"},
     {"there is no such loss in actor.policy_loss.loss_mode", "actor.policy_loss.dro_beta"},
-    {"critic.loss_agg_mode has no mode with it", "critic.loss_scale_factor"},
+    {"critic.loss_agg_mode has no mode with it", "critic.loss_scale_factor=0"},
     {"set environment.function, environment.program or environment.url", "rollout.multi_turn.enable=false"},
     {"this recipe generates no answers",
      "{reward_model.overlong_buffer,reward_model.reward_kwargs.overlong_buffer_cfg}.enable=false "
