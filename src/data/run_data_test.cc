@@ -266,7 +266,7 @@ TEST_F(RunDataTest, AMissingColumnIsToldWhatToSet) {
   config_.columns.keep = {"id"};
   expect({path + ": ", "'id'", "q, meta;", "data.keep"});
   config_.columns.keep = {};
-  expect({path + ": ", "\"prompt\"", "\"chosen\"", "phase sft", "data.columns.chosen", "q, meta"}, Phase::kSft);
+  expect({path + ": ", "\"prompt\"", "\"chosen\"", "(sft)", "data.columns.chosen", "q, meta"}, Phase::kSft);
 }
 
 TEST_F(RunDataTest, ALaterRecordWithAColumnThatIsNotReadIsAnError) {

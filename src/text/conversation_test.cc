@@ -182,7 +182,7 @@ TEST_F(ModelFolder, TheFileOfItsOwnComesBeforeTheConfiguration) {
   const std::string quoted = nlohmann::json(text).dump();
   EXPECT_THAT(Found(), HasSubstr("cannot open"));
   Write("tokenizer_config.json", "{}");
-  EXPECT_THAT(Found(), Mentions({"tokenizer_config.json: ", "no chat_template", "by name", "chatml"}));
+  EXPECT_THAT(Found(), Mentions({"tokenizer_config.json: ", "no chat_template", "data.template", "chatml"}));
   Write("tokenizer_config.json", absl::StrCat(R"({"chat_template": )", quoted, "}"));
   EXPECT_EQ(Found(), " Human: a Assistant: b</s>");
   Write("tokenizer_config.json", absl::StrCat(R"({"chat_template": [{"name": "tool_use", "template": "x"},
