@@ -13,13 +13,14 @@ import verl
 TDOCK = pathlib.Path(os.environ["TDOCK_BUILD"]) / "tdock"
 MODEL = pathlib.Path(__file__).parents[1] / "data" / "checkpoint_1"
 CONFIGS = pathlib.Path(verl.__file__).parent / "trainer" / "config"
+BATCH = 1024  # prompts of a step in these files
 
 
 @pytest.mark.parametrize("recipe", ["ppo", "grpo"])
 @pytest.mark.parametrize("name", ["ppo_trainer", "ppo_megatron_trainer"])
 def test_a_default_file_loads_with_few_notes(name: str, recipe: str, tmp_path: pathlib.Path) -> None:
     data = tmp_path / "train.jsonl"
-    data.write_text("".join(json.dumps({"prompt": f"{i:02}>", "answer": f"{i:02}"[::-1]}) + "\n" for i in range(40)))
+    data.write_text("".join(json.dumps({"prompt": f"{i % 100:02}>", "answer": f"{i % 100:02}"[::-1]}) + "\n" for i in range(BATCH)))
     overrides = [
         f"recipe={recipe}", f"data.train_files=[{data}]", "data.val_files=[]", "data.max_prompt_length=8",
         "data.max_response_length=8", f"actor_rollout_ref.model.path={MODEL}", "trainer.device=cpu",
