@@ -51,7 +51,7 @@ class Reader {
   Reader(const Recipe& recipe, const RunConfig& config, const RunInputs& inputs, int64_t kept)
       : config_(config),
         end_tokens_(inputs.end_tokens),
-        most_kept_(std::clamp<int64_t>(std::max(config.data.train_batch_size, kept), 3, 4096)),
+        max_kept_(std::clamp<int64_t>(std::max(config.data.train_batch_size, kept), 3, 4096)),
         rules_of_truth_(RulesOfTruth(recipe, config)) {
     if (inputs.data.reply_end) end_tokens_.push_back(*inputs.data.reply_end);
     const bool prompts = recipe.phase() == data::Phase::kPrompt;
@@ -139,12 +139,12 @@ class Reader {
   }
 
   void Keep(data::EncodedSample sample) {
-    if (static_cast<int64_t>(figures_.some.size()) < most_kept_) {
+    if (static_cast<int64_t>(figures_.some.size()) < max_kept_) {
       figures_.some.push_back(std::move(sample));
       return;
     }
     const auto place = static_cast<int64_t>(rng_.Below(static_cast<uint64_t>(figures_.usable)));
-    if (place > 0 && place < most_kept_) figures_.some[static_cast<size_t>(place)] = std::move(sample);
+    if (place > 0 && place < max_kept_) figures_.some[static_cast<size_t>(place)] = std::move(sample);
   }
 
   void AddLosses() {
@@ -169,7 +169,7 @@ class Reader {
 
   const RunConfig& config_;
   std::vector<int32_t> end_tokens_;
-  const int64_t most_kept_;
+  const int64_t max_kept_;
   const std::vector<std::string> rules_of_truth_;
   DataFigures figures_;
   absl::Status first_bad_;
