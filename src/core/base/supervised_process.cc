@@ -215,7 +215,7 @@ absl::StatusOr<std::unique_ptr<SupervisedProcess>> SupervisedProcess::Start(cons
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of this process may run in the other
-  const pid_t pid = _Fork();
+  const pid_t pid = ForkWithoutHandlers();
   if (pid == 0) Supervise(task);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -344,13 +344,23 @@ std::vector<pid_t> DescendantsOfThisProcess() {
   return {tree.pids().begin(), tree.pids().end()};
 }
 
+pid_t ForkWithoutHandlers() {
+#ifdef __SANITIZE_THREAD__
+  // The sanitizer intercepts only this one. Unless it knows of the fork, a lock that one of its threads holds now stays
+  // locked in the child, which then waits for it for ever.
+  return fork();
+#else
+  return _Fork();
+#endif
+}
+
 void Supervise(const SupervisorTask& task) {
   setsid();  // what a terminal sends to its programs is for this process's parent
   prctl(PR_SET_NAME, "tdock-supervise");
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_PDEATHSIG, SIGCONT);  // if someone has stopped this process, it still sees that its parent has ended
   const pid_t self = getpid();
-  const pid_t program = _Fork();
+  const pid_t program = ForkWithoutHandlers();
   if (program == 0) RunProgram(task, self);
   if (program < 0) ReportAndExit(task.report, {.how = ProcessEnd::How::kNotRun, .code = errno});
   setpgid(program, program);

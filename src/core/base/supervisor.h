@@ -32,8 +32,11 @@ struct SupervisorReport {
 };
 static_assert(std::is_trivially_copyable_v<SupervisorReport>);
 
-// In the child of a fork, with all signals blocked. Calls only what is safe in signal handlers, because this process
-// may have had other threads.
+// fork() without the handlers of pthread_atfork(), which belong to libraries that the child does not use.
+pid_t ForkWithoutHandlers();
+
+// In the child of ForkWithoutHandlers(), with all signals blocked. Calls only what is safe in signal handlers, because
+// this process may have had other threads.
 [[noreturn]] void Supervise(const SupervisorTask& task);
 
 }  // namespace tdock
