@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 namespace {
@@ -36,7 +37,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vector<std::string>& arguments) {
   if (access(arguments.at(0).c_str(), X_OK) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot run '", arguments[0], "'"));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot run '", EscapeUnprintable(arguments[0]), "'"));
   }
   std::vector<char*> pointers;
   for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
@@ -50,7 +51,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vec
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", arguments[0], "'"));
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", EscapeUnprintable(arguments[0]), "'"));
   }
   return std::unique_ptr<ChildProcess>(new ChildProcess(pid, ends[0]));
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 namespace {
@@ -24,7 +25,7 @@ constexpr absl::string_view kWriting = ".writing-";
 namespace fs = std::filesystem;
 
 absl::Status FileError(int error, absl::string_view doing, const std::string& path) {
-  const std::string message = absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(error));
+  const std::string message = absl::StrCat("cannot ", doing, " ", EscapeUnprintable(path), ": ", std::strerror(error));
   switch (error) {
     case ENOENT:
     case ENOTDIR:
@@ -144,7 +145,9 @@ class PosixReadableFile final : public ReadableFile {
       const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return FileError(errno, "read", path_);
-      if (got == 0) return absl::OutOfRangeError(absl::StrCat("cannot read ", path_, ": it ends at byte ", offset));
+      if (got == 0)
+        return absl::OutOfRangeError(
+            absl::StrCat("cannot read ", EscapeUnprintable(path_), ": it ends at byte ", offset));
       into = into.subspan(static_cast<size_t>(got));
       offset += static_cast<uint64_t>(got);
     }
@@ -161,7 +164,8 @@ absl::StatusOr<size_t> RegularSize(const FileDescriptor& fd, const std::string& 
   if (fd.get() < 0) return FileError(errno, "open", path);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return FileError(errno, "inspect", path);
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  if (!S_ISREG(info.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), " is not a regular file"));
   return static_cast<size_t>(info.st_size);
 }
 
@@ -268,8 +272,8 @@ Env& Env::Real() {
 absl::StatusOr<std::string> ReadFileUpTo(Env& env, const std::string& path, uint64_t max_bytes) {
   TDOCK_ASSIGN_OR_RETURN(const auto file, env.OpenForReading(path));
   if (file->size() > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": the file has ", file->size(), " bytes; at most ", max_bytes, " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), ": the file has ", file->size(),
+                                                   " bytes; at most ", max_bytes, " are read"));
   }
   std::string contents(file->size(), '\0');
   TDOCK_RETURN_IF_ERROR(file->ReadAt(0, contents));

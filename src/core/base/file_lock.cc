@@ -13,12 +13,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 namespace {
 
 absl::Status LockError(absl::string_view doing, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot ", doing, " ", path, ": ", std::strerror(errno)));
+  return absl::UnavailableError(
+      absl::StrCat("cannot ", doing, " ", EscapeUnprintable(path), ": ", std::strerror(errno)));
 }
 
 constexpr int kAttempts = 10;
@@ -46,7 +48,9 @@ absl::StatusOr<std::unique_ptr<FileLock>> FileLock::Take(const std::string& path
     error = ::flock(fd, LOCK_EX | LOCK_NB);
   }
   if (error != 0) {
-    if (errno == EWOULDBLOCK) return absl::AlreadyExistsError(absl::StrCat(path, " is held by ", HolderIn(fd)));
+    if (errno == EWOULDBLOCK)
+      return absl::AlreadyExistsError(
+          absl::StrCat(EscapeUnprintable(path), " is held by ", EscapeForMessage(HolderIn(fd))));
     return LockError("lock", path);
   }
   const std::string line = absl::StrCat(holder, "\n");

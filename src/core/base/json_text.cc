@@ -22,8 +22,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kNameShown = 80;
-
 constexpr size_t kMaxValues = 10'000'000;
 
 // The token at which a text stops being JSON.
@@ -86,7 +84,7 @@ class Watcher final : public nlohmann::json_sax<Json> {
   bool end_array() override { return Close(); }
   bool key(std::string& name) override {
     if (duplicate_.empty() && !names_.back().insert(name).second) {
-      duplicate_ = absl::StrCat("'", name.substr(0, kNameShown), "'");
+      duplicate_ = absl::StrCat("'", EscapeForMessage(name), "'");
     }
     return true;
   }

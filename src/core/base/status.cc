@@ -4,17 +4,17 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(EscapeUnprintable(context), ": ", status.message()));
 }
 
 void CheckFailed(const char* file, int line, const char* condition, absl::string_view message) {
-  std::fprintf(stderr, "%s:%d: broken invariant %s: %.*s\n", file, line, condition, static_cast<int>(message.size()),
-               message.data());
+  std::fprintf(stderr, "%s:%d: broken invariant %s: %s\n", file, line, condition, EscapeForTerminal(message).c_str());
   std::abort();
 }
 

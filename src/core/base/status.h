@@ -1,6 +1,7 @@
 // Shorthands for absl::Status, and the check of our own invariants.
 #pragma once
 
+#include <functional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -8,6 +9,9 @@
 #include "absl/strings/string_view.h"
 
 namespace tdock {
+
+// Polled by long operations: OK to go on; otherwise the error that they end with. Thread-safe and quick. Empty: never.
+using StopCheck = std::function<absl::Status()>;
 
 // The same error with "`context`: " before its message.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/supervisor.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 namespace {
@@ -94,7 +95,9 @@ absl::Status SetNonBlocking(int descriptor) {
 }
 
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  const auto cannot = [&](int error) { return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", name, "'")); };
+  const auto cannot = [&](int error) {
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", EscapeUnprintable(name), "'"));
+  };
   if (name.empty()) return absl::InvalidArgumentError("there is no program to run");
   if (absl::StrContains(name, '/')) {
     if (access(name.c_str(), X_OK) != 0) return cannot(errno);
@@ -107,7 +110,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
     if (errno == EACCES) error = EACCES;
   }
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", name, "', which no folder of PATH has"));
+  return absl::ErrnoToStatus(error,
+                             absl::StrCat("cannot run '", EscapeUnprintable(name), "', which no folder of PATH has"));
 }
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
@@ -219,7 +223,8 @@ absl::StatusOr<std::unique_ptr<SupervisedProcess>> SupervisedProcess::Start(cons
   if (pid == 0) Supervise(task);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", options.arguments[0], "'"));
+  if (pid < 0)
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot run '", EscapeUnprintable(options.arguments[0]), "'"));
   std::unique_ptr<SupervisedProcess> process(new SupervisedProcess());
   process->supervisor_ = pid;
   process->program_ = options.arguments[0];
@@ -248,7 +253,7 @@ absl::StatusOr<SupervisedProcess::Moved> SupervisedProcess::Move(absl::string_vi
   for (;;) {
     const bool writes = !input.empty() && input_ >= 0;
     if (output_ < 0 && errors_ < 0 && !writes) {
-      return absl::OutOfRangeError(absl::StrCat("'", program_, "' has closed its output"));
+      return absl::OutOfRangeError(absl::StrCat("'", EscapeUnprintable(program_), "' has closed its output"));
     }
     std::array<pollfd, 3> watched = Watched(writes);
     const int ready = poll(watched.data(), watched.size(), MillisecondsUntil(deadline));
@@ -264,7 +269,8 @@ absl::StatusOr<SupervisedProcess::Moved> SupervisedProcess::Move(absl::string_vi
     // What has changed without a byte, the caller finds in the state.
     if (ready > 0 && (!input_open() || !output_open())) return moved;
     if (ready <= 0 && absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("'", program_, "' has written nothing in time"));
+      return absl::DeadlineExceededError(
+          absl::StrCat("'", EscapeUnprintable(program_), "' has written nothing in time"));
     }
   }
 }
@@ -276,7 +282,7 @@ absl::StatusOr<ProcessEnd> SupervisedProcess::Wait(absl::Time deadline) {
     if (ready > 0) {
       Reap();
     } else if (absl::Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("'", program_, "' still runs"));
+      return absl::DeadlineExceededError(absl::StrCat("'", EscapeUnprintable(program_), "' still runs"));
     }
   }
   return *end_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace tdock {
 
@@ -126,25 +127,47 @@ size_t UnfinishedUtf8(absl::string_view text) {
   return 0;
 }
 
-std::string EscapeForMessage(absl::string_view text, size_t max_bytes) {
+namespace {
+
+// Appends the escape of the character, or of the invalid byte, that `bytes` is.
+void AppendEscape(std::string& shown, absl::string_view bytes, const std::optional<Utf8Char>& character) {
+  if (!character || character->code < 0xA0) {
+    shown += absl::CHexEscape(bytes);
+  } else if (character->code <= 0xFFFF) {
+    absl::StrAppendFormat(&shown, "\\u%04x", static_cast<uint32_t>(character->code));
+  } else {
+    absl::StrAppendFormat(&shown, "\\U%08x", static_cast<uint32_t>(character->code));
+  }
+}
+
+// `kept`: the ASCII characters that stay although they are unprintable; `escaped`: those that do not although they are
+// printable.
+std::string Escape(absl::string_view text, size_t max_bytes, absl::string_view kept, absl::string_view escaped) {
   std::string shown;
-  size_t offset = 0;
-  while (offset < text.size()) {
+  shown.reserve(std::min(text.size(), max_bytes));
+  for (size_t offset = 0; offset < text.size();) {
     const std::optional<Utf8Char> next = FirstUtf8Char(text.substr(offset));
     const absl::string_view bytes = text.substr(offset, next ? next->bytes : 1);
-    if (offset + bytes.size() > max_bytes) return absl::StrCat(shown, "…");
-    const bool printable = next && !IsControl(next->code);
-    if (bytes == "'") {
-      shown.push_back('\'');
+    if (bytes.size() > max_bytes - offset) return absl::StrCat(shown, "…");
+    const bool printable = next && !IsUnprintable(next->code);
+    if (printable ? escaped.find(bytes) == absl::string_view::npos : kept.find(bytes) != absl::string_view::npos) {
+      shown.append(bytes.data(), bytes.size());
     } else {
-      // The first leaves all that is not ASCII as it is.
-      absl::StrAppend(&shown, printable ? absl::Utf8SafeCHexEscape(bytes) : absl::CHexEscape(bytes));
+      AppendEscape(shown, bytes, next);
     }
     offset += bytes.size();
   }
   return shown;
 }
 
+}  // namespace
+
+std::string EscapeForMessage(absl::string_view text, size_t max_bytes) { return Escape(text, max_bytes, "", "\"\\"); }
+
 std::string Quoted(absl::string_view text) { return absl::StrCat("\"", EscapeForMessage(text), "\""); }
+
+std::string EscapeUnprintable(absl::string_view text, size_t max_bytes) { return Escape(text, max_bytes, "", ""); }
+
+std::string EscapeForTerminal(absl::string_view text) { return Escape(text, text.size(), "\n\t", ""); }
 
 }  // namespace tdock

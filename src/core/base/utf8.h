@@ -31,10 +31,25 @@ size_t UnfinishedUtf8(absl::string_view text);
 // U+0000 to U+001F, U+007F, and U+0080 to U+009F: terminals interpret some of the last, too.
 inline bool IsControl(char32_t code) { return code < 0x20 || (code >= 0x7F && code < 0xA0); }
 
-// Text from outside in a form for messages: valid UTF-8 on one line, with C escapes for the rest, and an ellipsis in
-// place of what exceeds `max_bytes`.
+// Control characters, and characters that show nothing but change how the text around them reads: the soft hyphen,
+// marks and overrides of the direction, separators of lines and paragraphs, what has no width, anchors of annotations,
+// tags.
+inline bool IsUnprintable(char32_t code) {
+  if (code < 0xA0) return IsControl(code);
+  const auto is_in = [code](char32_t first, char32_t last) { return code >= first && code <= last; };
+  return code == 0xAD || code == 0x61C || code == 0x200B || is_in(0x200E, 0x200F) || is_in(0x2028, 0x202E) ||
+         is_in(0x2060, 0x206F) || code == 0xFEFF || is_in(0xFFF9, 0xFFFB) || is_in(0xE0000, 0xE007F);
+}
+
+// Text from outside in a form for messages: valid UTF-8 on one line, with C escapes for quotes, backslashes and the
+// rest, \u202e for what is unprintable, and an ellipsis in place of what exceeds `max_bytes`.
 std::string EscapeForMessage(absl::string_view text, size_t max_bytes = 80);
 // The same between quotation marks.
 std::string Quoted(absl::string_view text);
+
+// The same with quotes and backslashes as they are: for names of files, for JSON, and for text whose parts are escaped.
+std::string EscapeUnprintable(absl::string_view text, size_t max_bytes = absl::string_view::npos);
+// Likewise, with its line ends and tabs: for text on its way to a terminal or a log.
+std::string EscapeForTerminal(absl::string_view text);
 
 }  // namespace tdock

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/rng.h"
+#include "core/base/testing/hostile_text.h"
 
 namespace tdock {
 namespace {
@@ -63,6 +64,18 @@ TEST(Utf8, KnowsTheControlCharacters) {
   for (const char32_t code : {0x20, 0x7E, 0xA0, 0xE9, 0x1F600}) EXPECT_FALSE(IsControl(code)) << uint32_t{code};
 }
 
+TEST(Utf8, KnowsWhatIsUnprintable) {
+  for (const char32_t code : {0x00, 0x1B, 0x9B, 0xAD, 0x61C, 0x200B, 0x200F, 0x2028, 0x202E, 0x2060, 0x2066, 0x2069,
+                              0xFEFF, 0xFFF9, 0xFFFB, 0xE0000, 0xE0041, 0xE007F}) {
+    EXPECT_TRUE(IsUnprintable(code)) << uint32_t{code};
+  }
+  for (const char32_t code :
+       {0x20,   0x7E,   0xA0,   0xAC,   0xAE,   0x61B,  0x61D,  0x200A, 0x200C,  0x200D,  0x2010, 0x2027,
+        0x202F, 0x205F, 0x2070, 0xFEFE, 0xFF00, 0xFFF8, 0xFFFC, 0xFFFD, 0x1F600, 0xDFFFF, 0xE0080}) {
+    EXPECT_FALSE(IsUnprintable(code)) << uint32_t{code};
+  }
+}
+
 TEST(EscapeForMessage, KeepsTextValidShortAndOnOneLine) {
   EXPECT_EQ(EscapeForMessage("37+85= é😀"), "37+85= é😀");
   EXPECT_EQ(EscapeForMessage("it's"), "it's");
@@ -70,6 +83,31 @@ TEST(EscapeForMessage, KeepsTextValidShortAndOnOneLine) {
   EXPECT_EQ(EscapeForMessage("abcdef", 6), "abcdef");
   EXPECT_EQ(EscapeForMessage("abcdef", 5), "abcde…");
   EXPECT_EQ(EscapeForMessage("aaéé", 5), "aaé…") << "a character is not cut";
+  EXPECT_EQ(EscapeForMessage("C:\\a"), "C:\\\\a");
+}
+
+TEST(EscapeForMessage, ShowsWhatWouldNotBeSeen) {
+  EXPECT_EQ(EscapeForMessage("ab\u202Ecd\u2066\u200B\uFEFF\u2028\u00AD"),
+            "ab\\u202ecd\\u2066\\u200b\\ufeff\\u2028\\u00ad");
+  EXPECT_EQ(EscapeForMessage("\U000E0041"), "\\U000e0041");
+}
+
+TEST(EscapeUnprintable, LeavesQuotesAndBackslashes) {
+  EXPECT_EQ(EscapeUnprintable("it's \"é\" \\x"), "it's \"é\" \\x");
+  EXPECT_EQ(EscapeUnprintable("a\nb\t\x1b[2J\xC2\x9B\xFF\u202E"), "a\\nb\\t\\x1b[2J\\xc2\\x9b\\xff\\u202e");
+  EXPECT_EQ(EscapeUnprintable("aaéé", 5), "aaé…");
+}
+
+TEST(EscapeForTerminal, LeavesLinesAndTabs) {
+  EXPECT_EQ(EscapeForTerminal("two\n\tlines, \"é\" 😀\n"), "two\n\tlines, \"é\" 😀\n");
+  EXPECT_EQ(EscapeForTerminal("\r\x1b[2J\x07\x7F\xC2\x9B\x9B\u202E"), "\\r\\x1b[2J\\x07\\x7f\\xc2\\x9b\\x9b\\u202e");
+  EXPECT_EQ(EscapeForTerminal(absl::string_view("\0", 1)), "\\x00");
+}
+
+TEST(EscapeForTerminal, LeavesWhatIsEscaped) {
+  const std::string once = EscapeForTerminal(Quoted(kHostileText));
+  EXPECT_TRUE(IsSafeForTerminals(once)) << once;
+  EXPECT_EQ(EscapeForTerminal(once), once);
 }
 
 // The expected strings are what Python 3.11's bytes.decode(errors="replace") gives.

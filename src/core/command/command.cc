@@ -4,6 +4,7 @@
 #include <csignal>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "core/base/nearest.h"
 #include "core/base/status.h"
@@ -99,12 +101,29 @@ std::string Advice(const CLI::App& app, const std::vector<std::string>& argument
   return "";
 }
 
+// The parser's message, which quotes arguments as they are.
+std::string WithEscapedArguments(std::string message, const std::vector<std::string>& arguments) {
+  for (const absl::string_view argument : arguments) {
+    for (const absl::string_view part :
+         {argument, argument.substr(std::min(argument.find('=') + 1, argument.size()))}) {
+      const std::string escaped = EscapeUnprintable(part);
+      if (escaped != part) absl::StrReplaceAll({{part, escaped}}, &message);
+    }
+  }
+  return message;
+}
+
 void PrintName(const CLI::App& app) {
   std::cerr << app.get_name();
   for (const CLI::App* subcommand : app.get_subcommands()) {
     std::cerr << " ";
     PrintName(*subcommand);
   }
+}
+
+void PrintError(const CLI::App& app, absl::string_view message) {
+  PrintName(app);
+  std::cerr << ": " << EscapeForTerminal(message) << "\n";
 }
 
 }  // namespace
@@ -126,16 +145,20 @@ int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     const bool refused = e.get_exit_code() != 0;
-    const std::string advice = refused ? Advice(app, {argv + 1, argv + argc}) : "";
-    if (advice.empty()) return ExitOnceWritten(app, app.exit(e) == 0 ? 0 : 2);
-    PrintName(app);
-    std::cerr << ": " << advice << "\nRun with --help for more information.\n";
+    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    const std::string advice = refused ? Advice(app, arguments) : "";
+    if (advice.empty()) {
+      std::ostringstream said;
+      const int code = app.exit(e, std::cout, said);
+      std::cerr << EscapeForTerminal(WithEscapedArguments(said.str(), arguments));
+      return ExitOnceWritten(app, code == 0 ? 0 : 2);
+    }
+    PrintError(app, absl::StrCat(advice, "\nRun with --help for more information."));
     return 2;
   }
   const absl::Status status = run();
   if (status.ok()) return ExitOnceWritten(app, 0);
-  PrintName(app);
-  std::cerr << ": " << status.message() << "\n";
+  PrintError(app, status.message());
   return ExitCodeOf(status);
 }
 

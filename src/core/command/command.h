@@ -24,9 +24,10 @@ absl::Status EndedWith(int exit_code, absl::string_view message);
 // --key=value.
 //
 // The exit code of the program: 0 if everything was parsed and `run` succeeded, or only help was requested. Otherwise
-// the error is printed on standard error after the name of the program, and the code is 2 for a command line that
-// cannot be parsed, which is reported with what it may have meant, and for InvalidArgument, NotFound, AlreadyExists and
-// Unimplemented, 130 for Cancelled, that of EndedWith(), and 1 for any other error.
+// the error is printed on standard error after the name of the program, with what is unprintable escaped, and the code
+// is 2 for a command line that cannot be parsed, which is reported with what it may have meant, and for
+// InvalidArgument, NotFound, AlreadyExists and Unimplemented, 130 for Cancelled, that of EndedWith(), and 1 for any
+// other error.
 int ParseAndRun(CLI::App& app, int argc, char** argv, const Command& run);
 
 }  // namespace tdock::command

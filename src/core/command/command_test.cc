@@ -1,4 +1,5 @@
 #include "core/command/command.h"
+#include "core/base/testing/hostile_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,6 +79,30 @@ TEST(ParseAndRun, RunsWhatCanBeParsed) {
   const Outcome outcome = RunProgram({"train", "a.yaml", "rollout.n=16", "--run-dir", "x"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.said, "");
+}
+
+TEST(ParseAndRun, QuotesArguments) {
+  const std::string hostile = kHostileText;
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{hostile},
+                                             {"train", "a.yaml", "--" + hostile},
+                                             {"train", "a.yaml", "--rollout.n=" + hostile},
+                                             {"train", "a.yaml", "--run-dri=" + hostile},
+                                             {"generate", hostile},
+                                             {"runs", hostile},
+                                             {"runs", "list", hostile}}) {
+    const std::string said = RefusedCall(arguments);
+    EXPECT_TRUE(IsSafeForTerminals(said, "\n")) << EscapeForTerminal(said);
+    EXPECT_THAT(said, testing::Not(testing::HasSubstr("\nFAKE")));
+  }
+}
+
+TEST(ParseAndRun, EscapesWhatWouldChangeATerminal) {
+  CLI::App app("A program.", "program");
+  std::vector<char*> argv = {const_cast<char*>("program")};
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ParseAndRun(app, 1, argv.data(), [] { return absl::InternalError("two\n\tlines\x1b[2J\u202e"); }), 1);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "program: two\n\tlines\\x1b[2J\\u202e\n");
 }
 
 TEST(ParseAndRun, EndsWithTheCodeOfAnotherProgram) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "core/base/testing/hostile_text.h"
 #include "core/config/spec.h"
 
 namespace tdock::config {
@@ -49,11 +50,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> overrides = absl::StrSplit(input, "\n%%\n");
   const std::string yaml = overrides.front();
   overrides.erase(overrides.begin());
-  ValuesIn(yaml, "fuzzed").IgnoreError();
+  tdock::CheckMessage(ValuesIn(yaml, "fuzzed").status());
   for (const bool lenient : {false, true}) {
     Fields fields, again;
     const Spec spec = MakeFuzzedSpec(fields), same = MakeFuzzedSpec(again);
-    if (!Load(spec, yaml, "fuzzed", overrides, {.lenient = lenient}).ok()) continue;
+    const absl::Status loaded = Load(spec, yaml, "fuzzed", overrides, {.lenient = lenient});
+    tdock::CheckMessage(loaded, "\n");
+    if (!loaded.ok()) continue;
     const std::string dumped = Dump(spec);
     if (!Load(same, dumped, "dumped", {}).ok() || Dump(same) != dumped) std::abort();
     const auto values = ValuesIn(dumped, "dumped");

@@ -37,7 +37,8 @@ struct Entry {
 
 // The key for a message about it.
 std::string Named(absl::string_view written, absl::string_view key) {
-  return absl::StrCat(EscapeForMessage(written), written == key ? "" : absl::StrCat(" (", key, " here)"));
+  return absl::StrCat(EscapeForMessage(written),
+                      written == key ? "" : absl::StrCat(" (", EscapeForMessage(key), " here)"));
 }
 
 // As they were written, references included.
@@ -102,12 +103,13 @@ class Loader {
       return;
     }
     for (std::string& duplicate : read->duplicates) violations_.push_back(std::move(duplicate));
+    const std::string file = EscapeUnprintable(name);
     std::vector<YamlEntry>& entries = read->entries;
     for (size_t i = 0; i < entries.size(); ++i) {
       const bool is_empty = i + 1 == entries.size() || !IsInside(entries[i + 1].key, entries[i].key);
       entries_.push_back({.key = names_.OurName(entries[i].key),
                           .written = entries[i].key,
-                          .where = absl::StrCat(name, ":", entries[i].line),
+                          .where = absl::StrCat(file, ":", entries[i].line),
                           .value = std::move(entries[i]),
                           .is_empty_section = is_empty});
     }
@@ -216,7 +218,7 @@ class Loader {
     const std::string values = absl::StrJoin(keys, ", ", [&](std::string* out, const std::string& key) {
       const auto given = given_.find(key);
       const std::string name = given == given_.end() ? key : Named(entries_[given->second].written, key);
-      absl::StrAppend(out, name, " = ", Current(key), given == given_.end() ? " (default)" : "");
+      absl::StrAppend(out, name, " = ", EscapeUnprintable(Current(key)), given == given_.end() ? " (default)" : "");
     });
     const auto given = absl::c_find_if(keys, [&](const std::string& key) { return given_.contains(key); });
     return absl::StrCat(given == keys.end() ? "default" : entries_[given_.at(*given)].where, ": ", values);
@@ -371,7 +373,7 @@ class Loader {
     } else if (!value.ok()) {
       fault = std::string(value.status().message());
     } else if (value->missing()) {
-      fault = absl::StrCat("??? stands for a value that must be given, here or as ", entry.written,
+      fault = absl::StrCat("??? stands for a value that must be given, here or as ", EscapeForMessage(entry.written),
                            "=… on the command line");
     } else if (!value->null() && !binding.Fill(*value)) {
       fault = absl::StrCat(DescribeExpanded(entry.value, *value), " given, expected ", binding.Expected(),
@@ -402,7 +404,8 @@ class Loader {
   void TakeSection(const Entry& entry) {
     if (entry.value.kind == Value::Kind::kSection || entry.value.null()) return;
     Violate(absl::StrCat(entry.where, ": ", EscapeForMessage(entry.written), ": ", Describe(entry.value),
-                         " given, expected a section with keys such as ", names_.FirstKeyIn(entry.written)));
+                         " given, expected a section with keys such as ",
+                         EscapeForMessage(names_.FirstKeyIn(entry.written))));
   }
 
   void TakeMeaningless(const Spec::Meaningless& meaningless, size_t i) {

@@ -146,8 +146,8 @@ class KeyCollector final : public YAML::EventHandler {
     entry.line = mark.line + 1;
     const auto [first, is_new] = lines_.try_emplace(entry.key, entry.line);
     if (!is_new) {
-      keys_.duplicates.push_back(absl::StrCat(name_, ":", entry.line, ": ", entry.key, ": given twice, first in line ",
-                                              first->second, "; keep one"));
+      keys_.duplicates.push_back(absl::StrCat(name_, ":", entry.line, ": ", EscapeForMessage(entry.key, kLongestPath),
+                                              ": given twice, first in line ", first->second, "; keep one"));
     }
     in.key = keys_.entries.size();
     keys_.entries.push_back(std::move(entry));
@@ -230,14 +230,15 @@ absl::Status NotYaml(absl::string_view name, absl::string_view text, const YAML:
   for (const Mistake& mistake : kMistakes) {
     if (absl::StartsWith(error.msg, mistake.parsers)) return ErrorAt(name, error.mark, mistake.ours);
   }
-  return ErrorAt(name, error.mark, absl::StrCat("not YAML: ", error.msg));
+  return ErrorAt(name, error.mark, absl::StrCat("not YAML: ", EscapeUnprintable(error.msg)));
 }
 
 }  // namespace
 
 absl::StatusOr<YamlKeys> ReadYaml(absl::string_view text, absl::string_view name, const Limits& limits) {
-  if (absl::Status readable = CheckBytes(text, name, limits); !readable.ok()) return readable;
-  KeyCollector collector(name, limits);
+  const std::string shown = EscapeUnprintable(name);
+  if (absl::Status readable = CheckBytes(text, shown, limits); !readable.ok()) return readable;
+  KeyCollector collector(shown, limits);
   try {
     // The parser overlooks an open quote if a line break ends the text. A comment behind it changes nothing else.
     std::istringstream stream{absl::StrCat(text, absl::EndsWith(text, "\n") ? "#" : "")};
@@ -245,9 +246,9 @@ absl::StatusOr<YamlKeys> ReadYaml(absl::string_view text, absl::string_view name
     while (parser.HandleNextDocument(collector)) {
     }
   } catch (const Refusal& refusal) {
-    return ErrorAt(name, refusal.mark, refusal.msg);
+    return ErrorAt(shown, refusal.mark, refusal.msg);
   } catch (const YAML::Exception& error) {
-    return NotYaml(name, text, error);
+    return NotYaml(shown, text, error);
   }
   return collector.Take();
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 namespace {
@@ -13,16 +14,18 @@ namespace {
 // Moving columns while a batch grows costs more than the room for some that do not come. More are found by a hash.
 constexpr size_t kUsualColumns = 16;
 
-void AppendName(std::string* out, const NamedColumn& column) { absl::StrAppend(out, column.name); }
+void AppendName(std::string* out, const NamedColumn& column) { *out += EscapeForMessage(column.name); }
 
 }  // namespace
 
 absl::Status Batch::Add(absl::string_view name, absl::StatusOr<Column> column) {
   if (!column.ok()) return NameColumn(name, column.status());
-  if (Find(name) != nullptr) return absl::AlreadyExistsError(absl::StrCat("the batch has a column '", name, "'"));
+  if (Find(name) != nullptr)
+    return absl::AlreadyExistsError(absl::StrCat("the batch has a column '", EscapeForMessage(name), "'"));
   if (!columns_.empty() && column->rows() != rows()) {
-    return absl::InvalidArgumentError(absl::StrCat("column '", name, "' has ", column->rows(), " rows, column '",
-                                                   columns_.front().name, "' has ", rows()));
+    return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name), "' has ", column->rows(),
+                                                   " rows, column '", EscapeForMessage(columns_.front().name), "' has ",
+                                                   rows()));
   }
   if (columns_.empty()) columns_.reserve(kUsualColumns);
   columns_.emplace_back(std::string(name), *std::move(column));
@@ -97,12 +100,12 @@ absl::StatusOr<Batch> Batch::Concat(std::span<const Batch> batches) {
 absl::StatusOr<const Column*> Batch::Look(absl::string_view name) const {
   const Column* column = Find(name);
   if (column != nullptr) return column;
-  return absl::NotFoundError(absl::StrCat("the batch has no column '", name, "'; it has ",
+  return absl::NotFoundError(absl::StrCat("the batch has no column '", EscapeForMessage(name), "'; it has ",
                                           columns_.empty() ? "none" : absl::StrJoin(columns_, ", ", AppendName)));
 }
 
 absl::Status Batch::NameColumn(absl::string_view name, const absl::Status& status) {
-  return Annotate(status, absl::StrCat("column '", name, "'"));
+  return Annotate(status, absl::StrCat("column '", EscapeForMessage(name), "'"));
 }
 
 }  // namespace tdock

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 namespace {
@@ -38,7 +39,7 @@ absl::StatusOr<DType> ParseDType(absl::string_view name) {
     if (known == name) return value;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "there is no dtype '", name, "'; there are ",
+      "there is no dtype '", EscapeForMessage(name), "'; there are ",
       absl::StrJoin(kNames, ", ", [](std::string* out, const auto& entry) { absl::StrAppend(out, entry.second); })));
 }
 

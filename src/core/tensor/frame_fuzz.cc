@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/rng.h"
+#include "core/base/testing/hostile_text.h"
 #include "core/tensor/frame_reader.h"
 #include "core/tensor/testing/frame_signing.h"
 #include "tdock/frame.h"
@@ -33,6 +34,7 @@ void TryInPieces(const std::string& bytes, const FrameLimits& limits, const absl
     at += size;
   }
   const absl::StatusOr<MetaBatch> batch = reader.Finish();
+  tdock::CheckMessage(expected.status());
   if (batch.ok() != expected.ok()) std::abort();
   if (NumberAt<uint64_t>(bytes, 32) == bytes.size() && batch.status() != expected.status()) std::abort();
   // Compared as bytes: a NaN is not equal to itself.

@@ -120,7 +120,7 @@ absl::Status DamagedAt(uint64_t byte, absl::string_view what) {
 }
 
 absl::Status OfColumn(const FrameColumn& column, const absl::Status& status) {
-  return Annotate(status, absl::StrCat("column '", column.name, "'"));
+  return Annotate(status, absl::StrCat("column '", EscapeForMessage(column.name), "'"));
 }
 
 // Reads the descriptions of columns, one after another: their blocks lie in the frame without gaps, each up to a
@@ -133,7 +133,8 @@ class ColumnReader {
   absl::Status ReadNext() {
     FrameColumn column;
     TDOCK_ASSIGN_OR_RETURN(column.name, reader_.Name());
-    if (!names_.insert(column.name).second) return reader_.Damaged(absl::StrCat("a second column '", column.name, "'"));
+    if (!names_.insert(column.name).second)
+      return reader_.Damaged(absl::StrCat("a second column '", EscapeForMessage(column.name), "'"));
     const absl::Status status = Describe(column);
     // What does not make a column is the fault of the frame.
     if (absl::IsInvalidArgument(status)) return OfColumn(column, reader_.Damaged(status.message()));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/no_memory.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/tensor/bulk_copy.h"
 
 namespace tdock {
@@ -124,7 +125,7 @@ absl::Status FrameReader::OpenBlock() {
     return absl::OkStatus();
   } catch (const std::bad_alloc& error) {
     return NoMemory(absl::StrCat(block().bytes, " bytes of ", block().what, " of column '",
-                                 header_->columns[block().column].name, "'"),
+                                 EscapeForMessage(header_->columns[block().column].name), "'"),
                     error);
   }
 }

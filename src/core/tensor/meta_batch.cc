@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/tensor/count_limits.h"
 
 namespace tdock {
@@ -35,8 +36,8 @@ absl::Status CheckEqual(absl::string_view name, const Column& a, const Column& b
   } else {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("column '", name, "' is in both batches and ", difference, "; rename or pop one of them"));
+  return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name), "' is in both batches and ",
+                                                 difference, "; rename or pop one of them"));
 }
 
 absl::Status CheckPositive(absl::string_view what, int64_t value) {
@@ -48,7 +49,7 @@ absl::Status CheckPositive(absl::string_view what, int64_t value) {
 absl::Status CheckRepeatedBytes(const Batch& batch, int64_t total) {
   for (const auto& [name, column] : batch.columns()) {
     const absl::Status status = tdock::CheckRepeatedBytes(column, total);
-    if (!status.ok()) return Annotate(status, absl::StrCat("column '", name, "'"));
+    if (!status.ok()) return Annotate(status, absl::StrCat("column '", EscapeForMessage(name), "'"));
   }
   return absl::OkStatus();
 }
@@ -80,7 +81,7 @@ absl::StatusOr<MetaBatch> MetaBatch::Rename(const std::vector<std::pair<std::str
   for (const auto& [from, to] : names) {
     if (absl::StatusOr<Column> column = columns_.Get(from); !column.ok()) return column.status();
     if (!new_names.try_emplace(from, to).second) {
-      return absl::InvalidArgumentError(absl::StrCat("column '", from, "' is renamed twice"));
+      return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(from), "' is renamed twice"));
     }
   }
   Batch renamed;
