@@ -171,7 +171,7 @@ class Protection(WithServer):
     def test_ends_an_answer_whose_client_sent_more_and_left(self):
         before = len(self.gone())
         body = json.dumps({"prompt": "a", "max_tokens": 190_000, "ignore_eos": True})
-        request = f"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer first\r\nContent-Length: {len(body)}\r\n\r\n"
+        request = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first\r\nContent-Length: {len(body)}\r\n\r\n"
         for more in ("", "\r\n"):
             with socket.create_connection(("127.0.0.1", self.server.port), timeout=LONG) as client:
                 client.sendall((request + body + more).encode())
@@ -183,7 +183,7 @@ class Protection(WithServer):
 
     def test_many_open_bodies_in_chunks_leave_room_for_others(self):
         body = json.dumps({"prompt": "a", "max_tokens": 2, "ignore_eos": True}).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer first\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first\r\nTransfer-Encoding: chunked\r\n\r\n"
         with contextlib.ExitStack() as clients:
             for _ in range(20):
                 client = socket.create_connection(("127.0.0.1", self.server.port), timeout=LONG)
@@ -202,7 +202,7 @@ class Protection(WithServer):
         server = Server(self.model, "--max-rows", "64")
         self.addCleanup(server.end)
         body = json.dumps({"prompt": "a", "max_tokens": 190_000, "stream": True, "ignore_eos": True})
-        request = f"POST /v1/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        request = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
         def leave():
             for _ in range(16):

@@ -27,7 +27,7 @@ void Answer::Send(Response response) {
     status_ = response.status;
     ended_ = true;
     Add(HeadOf(response, Framing::kLength, response.body.size(), keep_alive_));
-    if (request_.method != "HEAD") Add(std::move(response.body));
+    if (has_body()) Add(std::move(response.body));
     news = NewsFor();
   }
   Tell(news);
@@ -53,7 +53,7 @@ void Answer::Write(absl::string_view piece) {
     if (status_ == 0 || ended_ || recipient_ == nullptr || piece.empty()) return;
     if (unread_ > max_unread_) {
       news = Cut();
-    } else {
+    } else if (has_body()) {
       Add(chunks_ ? ChunkOf(piece) : std::string(piece));
       news = NewsFor();
     }
@@ -67,7 +67,7 @@ void Answer::End(absl::string_view last) {
     const MutexLock lock(mu_);
     if (status_ == 0 || ended_ || recipient_ == nullptr) return;
     ended_ = true;
-    Add(chunks_ ? absl::StrCat(ChunkOf(last), kLastChunk) : std::string(last));
+    if (has_body()) Add(chunks_ ? absl::StrCat(ChunkOf(last), kLastChunk) : std::string(last));
     news = NewsFor();
   }
   Tell(news);
@@ -117,6 +117,7 @@ Ended Answer::Close(bool complete) {
     recipient.swap(recipient_);
     on_gone.swap(on_gone_);
     out_.clear();
+    *all_unread_ -= std::exchange(unread_, 0);
     ended = {.method = request_.method,
              .path = request_.path,
              .peer = request_.peer,

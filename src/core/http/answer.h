@@ -1,6 +1,7 @@
 // An exchange as the connection sees it. Internal to this module.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,8 +31,11 @@ class Recipient {
 // Thread-safe.
 class Answer final : public Exchange {
  public:
-  Answer(std::shared_ptr<Recipient> recipient, size_t max_unread, Request request, bool keep_alive, bool chunks)
+  // `all_unread` sums up unread_bytes() of all answers.
+  Answer(std::shared_ptr<Recipient> recipient, size_t max_unread, std::shared_ptr<std::atomic<size_t>> all_unread,
+         Request request, bool keep_alive, bool chunks)
       : max_unread_(max_unread),
+        all_unread_(std::move(all_unread)),
         request_(std::move(request)),
         request_bytes_(request_.body.size()),
         begun_at_(std::chrono::steady_clock::now()),
@@ -74,6 +78,7 @@ class Answer final : public Exchange {
   void Sent(size_t bytes) TDOCK_EXCLUDES(mu_) {
     const MutexLock lock(mu_);
     unread_ -= bytes;
+    *all_unread_ -= bytes;
     sent_ += bytes;
   }
   void StopKeepingAlive() TDOCK_EXCLUDES(mu_) {
@@ -86,6 +91,7 @@ class Answer final : public Exchange {
  private:
   void Add(std::string bytes) TDOCK_REQUIRES(mu_) {
     unread_ += bytes.size();
+    *all_unread_ += bytes.size();
     if (out_.empty()) {
       out_ = std::move(bytes);
     } else {
@@ -98,7 +104,11 @@ class Answer final : public Exchange {
   std::shared_ptr<Recipient> Cut() TDOCK_REQUIRES(mu_) { return std::exchange(cut_, true) ? nullptr : recipient_; }
   static void Tell(const std::shared_ptr<Recipient>& recipient);
 
+  // A response to HEAD has the head that GET would get, and nothing behind it.
+  bool has_body() const { return request_.method != "HEAD"; }
+
   const size_t max_unread_;
+  const std::shared_ptr<std::atomic<size_t>> all_unread_;
   Request request_;
   const uint64_t request_bytes_;
   const std::chrono::steady_clock::time_point begun_at_;

@@ -1,16 +1,47 @@
 #include "core/http/message.h"
 
 #include <cstddef>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace tdock::http {
+namespace {
+
+std::string Decoded(absl::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && absl::ascii_isxdigit(text[i + 1]) &&
+        absl::ascii_isxdigit(text[i + 2])) {
+      int code = 0;
+      if (absl::SimpleHexAtoi(text.substr(i + 1, 2), &code)) decoded += static_cast<char>(code);
+      i += 2;
+    } else {
+      decoded += text[i] == '+' ? ' ' : text[i];
+    }
+  }
+  return decoded;
+}
+
+}  // namespace
 
 absl::string_view Request::Header(absl::string_view name) const {
   for (const auto& [given, value] : headers) {
     if (given == name) return value;
   }
   return "";
+}
+
+std::map<std::string, std::string> QueryOf(absl::string_view query) {
+  std::map<std::string, std::string> members;
+  for (const absl::string_view part : absl::StrSplit(query, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> member = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    members.emplace(Decoded(member.first), Decoded(member.second));
+  }
+  return members;
 }
 
 absl::string_view ReasonOf(int status) {
@@ -35,6 +66,10 @@ absl::string_view ReasonOf(int status) {
       return "Conflict";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
     case 429:
       return "Too Many Requests";
     case 431:

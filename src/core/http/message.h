@@ -1,6 +1,7 @@
 // Requests and responses of HTTP.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ struct Request {
   // The value of the first header of this name, which is in lower case; empty if there is none.
   absl::string_view Header(absl::string_view name) const;
 };
+
+// The members of Request::query, percent-decoded; '+' is a space. The first of those with the same name.
+std::map<std::string, std::string> QueryOf(absl::string_view query);
 
 struct Response {
   int status = 200;

@@ -4,6 +4,9 @@
 //                         │ refused            └─────► Begin() Write() … End()   │
 //
 // A client is gone when it closes its connection, or only its side of it, before it has all of its answer.
+//
+// A head that can be read in two ways, or asks for what this server does not do, is refused (framing.h), and nothing
+// more is read from its connection.
 #pragma once
 
 #include <cstddef>
@@ -46,6 +49,7 @@ class Exchange {
 
   // Calls `call` once, without a lock, when the client is gone before it has its answer; at once if it is.
   virtual void OnGone(std::function<void()> call) = 0;
+  // True once the client has gone without its answer, or the server has cut its connections: long work may stop.
   virtual bool gone() const = 0;
 
   // What Ended::note will be; what OnGone() calls may still say it.
@@ -63,11 +67,14 @@ struct Ended {
 };
 
 struct ServerLimits {
+  // Beyond it, the connection is closed that has waited longest for a request; another is refused if none waits.
   size_t max_connections = 4096;
+  size_t max_waiting_requests = 1024;  // for a thread of handlers; beyond it, requests get the status 429
   size_t max_head_bytes = 32 << 10;
   uint64_t max_body_bytes = 16 << 20;
   uint64_t max_bodies_bytes = uint64_t{256} << 20;     // that arrive, or belong to requests without a whole answer
   size_t max_unread_bytes = 256 << 10;                 // of one answer
+  size_t max_all_unread_bytes = size_t{256} << 20;     // beyond it, the client is cut off that has not read for longest
   absl::Duration request_timeout = absl::Seconds(30);  // for a request, once it has begun
   absl::Duration idle_timeout = absl::Seconds(75);     // between requests
   absl::Duration write_timeout = absl::Seconds(30);    // without a byte that the client reads
@@ -78,6 +85,9 @@ struct ServerOptions {
   int port = 0;  // 0 picks a free one
   ServerLimits limits = {};
   int threads = 2;  // that handlers run on
+  // True for requests whose handlers neither wait nor compute: they run on a thread of their own, so that dear requests
+  // do not delay them. On the thread that serves all connections. Empty: false for all.
+  std::function<bool(const Request&)> is_quick = {};
   // Called when the head of a request is there, before its body is read: a response refuses it. On the thread that
   // serves all connections, so it must be quick. Empty: all are admitted.
   std::function<std::optional<Response>(const Request&)> admit = {};
@@ -85,6 +95,8 @@ struct ServerOptions {
   std::function<Response(int status, absl::string_view message)> describe = {};
   // On that thread too, after each request.
   std::function<void(const Ended&)> on_end = {};
+  // Likewise, a sentence for a log: connections cannot be accepted, or can again (AcceptFailures).
+  std::function<void(const std::string&)> on_trouble = {};
 };
 
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
@@ -95,11 +107,16 @@ class Server {
   // Unavailable, naming the address, if it cannot be listened on; InvalidArgument for a host that is no address of this
   // machine's.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, Handler handler);
-  // Cuts all connections, and returns when no handler is running. Exchanges may outlive it; their clients are gone.
+  // Cuts all connections, and then returns when no handler is running; requests that have waited for a thread get none.
+  // Exchanges may outlive it; their clients are gone.
   virtual ~Server() = default;
 
   virtual int port() const = 0;
   virtual size_t connections() const = 0;
+  // For a thread of handlers, quick ones excepted.
+  virtual size_t waiting_requests() const = 0;
+  // Attempts to accept a connection that failed for lack of descriptors or memory, since the start.
+  virtual int64_t accept_failures() const = 0;
 
   // Takes no more connections or requests, and waits until those in progress have their answers. False if some had none
   // within `limit`; their connections stay open.

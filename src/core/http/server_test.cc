@@ -136,23 +136,24 @@ TEST_F(HttpServer, SendsNoChunksToAnOldClient) {
 
 TEST_F(HttpServer, RefusesWhatIsTooLargeOrNoRequest) {
   Start({.max_head_bytes = 1000, .max_body_bytes = 100});
-  EXPECT_THAT(Ask(absl::StrCat("GET / HTTP/1.1\r\nA: ", std::string(2000, 'a'), "\r\n\r\n")), HasSubstr(" 431 "));
-  EXPECT_THAT(Ask("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n"), HasSubstr(" 413 "));
+  EXPECT_THAT(Ask(absl::StrCat("GET / HTTP/1.1\r\nHost: x\r\nA: ", std::string(2000, 'a'), "\r\n\r\n")),
+              HasSubstr(" 431 "));
+  EXPECT_THAT(Ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n"), HasSubstr(" 413 "));
   const std::string chunk = absl::StrCat("40\r\n", std::string(64, 'a'), "\r\n");
-  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", chunk, chunk)),
+  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", chunk, chunk)),
               HasSubstr(" 413 "));
   EXPECT_THAT(Ask("nonsense\r\n\r\n"), HasSubstr(" 400 "));
-  EXPECT_THAT(Ask("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), HasSubstr(" 400 "));
+  EXPECT_THAT(Ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n"), HasSubstr(" 400 "));
   EXPECT_THAT(Ask("GET / HTTP/1.7\r\n\r\n"), HasSubstr("HTTP/1.1 505 "));
-  EXPECT_THAT(Ask("POST /fine HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
+  EXPECT_THAT(Ask("POST /fine HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"),
               EndsWith("POST /fine? ab"));
-  EXPECT_THAT(Ask("GET /dropped HTTP/1.1\r\n\r\n"), HasSubstr(" 500 "));
+  EXPECT_THAT(Ask("GET /dropped HTTP/1.1\r\nHost: x\r\n\r\n"), HasSubstr(" 500 "));
 }
 
 TEST_F(HttpServer, RefusesByTheHeadBeforeTheBodyIsRead) {
   Start();
   RawClient client(server_->port());
-  client.Send("POST /refused HTTP/1.1\r\nContent-Length: 1000000\r\n\r\nonly this");
+  client.Send("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nonly this");
   EXPECT_THAT(client.ReadAll(), AllOf(HasSubstr(" 401 "), EndsWith("\r\n\r\nno")));
   EXPECT_EQ(seen_.AwaitEnded(1)[0].status, 401);
 }
@@ -160,7 +161,7 @@ TEST_F(HttpServer, RefusesByTheHeadBeforeTheBodyIsRead) {
 TEST_F(HttpServer, TellsAClientThatWaitsToSendItsBody) {
   Start();
   RawClient client(server_->port());
-  client.Send("POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  client.Send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
   EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.Send("ab");
   EXPECT_THAT(client.ReadResponse(), EndsWith("POST /? ab"));
@@ -178,23 +179,23 @@ TEST_F(HttpServer, EndsRequestsThatDoNotArriveAndConnectionsWithoutAny) {
 TEST_F(HttpServer, RefusesBodiesThatTogetherAreTooMuch) {
   Start({.max_bodies_bytes = 1000});
   RawClient first(server_->port());
-  first.Send(absl::StrCat("POST /held HTTP/1.1\r\nContent-Length: 900\r\n\r\n", std::string(900, 'a')));
+  first.Send(absl::StrCat("POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n", std::string(900, 'a')));
   const auto held = seen_.AwaitExchanges(1);
-  EXPECT_THAT(Ask("POST / HTTP/1.1\r\nContent-Length: 200\r\n\r\n"),
+  EXPECT_THAT(Ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200\r\n\r\n"),
               AllOf(HasSubstr(" 503 "), HasSubstr("Retry-After")));
   held[0]->Send({});
   first.ReadResponse();
-  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nContent-Length: 200\r\n\r\n", std::string(200, 'a'))),
+  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200\r\n\r\n", std::string(200, 'a'))),
               HasSubstr(" 200 "));
 }
 
 TEST_F(HttpServer, CountsABodyInChunksAsItIsAndUntilItIsDropped) {
   Start({.max_body_bytes = 100, .max_bodies_bytes = 100});
   const auto chunked = [](size_t bytes) {
-    return absl::StrCat("POST /held HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", absl::Hex(bytes), "\r\n",
-                        std::string(bytes, 'a'), "\r\n0\r\n\r\n");
+    return absl::StrCat("POST /held HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", absl::Hex(bytes),
+                        "\r\n", std::string(bytes, 'a'), "\r\n0\r\n\r\n");
   };
-  const std::string plain = "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab";
+  const std::string plain = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab";
   std::vector<std::unique_ptr<RawClient>> clients;
   std::vector<std::shared_ptr<Exchange>> held;
   for (int i = 0; i < 24; ++i) {  // 96 bytes in all
@@ -207,7 +208,7 @@ TEST_F(HttpServer, CountsABodyInChunksAsItIsAndUntilItIsDropped) {
   EXPECT_THAT(Ask(chunked(5)), AllOf(HasSubstr(" 503 "), HasSubstr("Retry-After")));
   for (const auto& exchange : held) exchange->DropBody();
   EXPECT_EQ(held[0]->request().body, "");
-  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n", std::string(100, 'a'))),
+  EXPECT_THAT(Ask(absl::StrCat("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", std::string(100, 'a'))),
               HasSubstr(" 200 "));
   for (const auto& exchange : held) exchange->Send({});
   EXPECT_EQ(seen_.AwaitEnded(27)[26].request_bytes, 4U);
@@ -215,10 +216,10 @@ TEST_F(HttpServer, CountsABodyInChunksAsItIsAndUntilItIsDropped) {
 
 TEST_F(HttpServer, NoticesThatAClientWithMoreBehindItsRequestHasGone) {
   Start();
-  for (const std::string more : {"\r\n", "GET /next HTTP/1.1\r\n\r\n"}) {
+  for (const std::string more : {"\r\n", "GET /next HTTP/1.1\r\nHost: x\r\n\r\n"}) {
     for (const bool together : {false, true}) {
       RawClient client(server_->port());
-      client.Send(absl::StrCat("GET /held HTTP/1.1\r\n\r\n", together ? more : ""));
+      client.Send(absl::StrCat("GET /held HTTP/1.1\r\nHost: x\r\n\r\n", together ? more : ""));
       const auto held = seen_.AwaitExchanges(1);
       ASSERT_EQ(held.size(), 1U);
       if (!together) client.Send(more);
@@ -233,7 +234,7 @@ TEST_F(HttpServer, NoticesThatAClientWithMoreBehindItsRequestHasGone) {
 TEST_F(HttpServer, NoticesThatAClientHasGone) {
   Start();
   RawClient client(server_->port());
-  client.Send("GET /held HTTP/1.1\r\n\r\n");
+  client.Send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto held = seen_.AwaitExchanges(1);
   Seen told;
   held[0]->OnGone([&] { told.Add(Ended{}); });
@@ -249,7 +250,7 @@ TEST_F(HttpServer, NoticesThatAClientHasGone) {
 TEST_F(HttpServer, CutsOffAReaderWhoDoesNotReadAndNobodyElse) {
   Start({.max_unread_bytes = 64 << 10});
   RawClient slow(server_->port(), 4096), other(server_->port());
-  slow.Send("GET /held HTTP/1.1\r\n\r\n");
+  slow.Send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto held = seen_.AwaitExchanges(1);
   held[0]->Begin({});
   size_t most = 0;
@@ -261,14 +262,14 @@ TEST_F(HttpServer, CutsOffAReaderWhoDoesNotReadAndNobodyElse) {
   EXPECT_TRUE(seen_.AwaitEnded(1).at(0).gone);
   EXPECT_TRUE(held[0]->gone());
   EXPECT_LE(most, (64U << 10) + (17U << 10));
-  other.Send("GET / HTTP/1.1\r\n\r\n");
+  other.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_THAT(other.ReadResponse(), HasSubstr(" 200 "));
 }
 
 TEST_F(HttpServer, CutsOffAReaderWhoStops) {
   Start({.max_unread_bytes = 100 << 20, .write_timeout = absl::Milliseconds(100)});
   RawClient slow(server_->port(), 4096);
-  slow.Send("GET /held HTTP/1.1\r\n\r\n");
+  slow.Send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto held = seen_.AwaitExchanges(1);
   held[0]->Begin({});
   held[0]->Write(std::string(64 << 20, 'x'));
@@ -278,9 +279,9 @@ TEST_F(HttpServer, CutsOffAReaderWhoStops) {
 TEST_F(HttpServer, DrainsWhatIsInProgress) {
   Start();
   RawClient idle(server_->port()), busy(server_->port());
-  idle.Send("GET / HTTP/1.1\r\n\r\n");
+  idle.Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   idle.ReadResponse();
-  busy.Send("GET /held HTTP/1.1\r\n\r\n");
+  busy.Send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
   auto held = seen_.AwaitExchanges(1);
   held[0]->Begin({});
   EXPECT_FALSE(server_->Drain(absl::Milliseconds(20)));
@@ -295,7 +296,7 @@ TEST_F(HttpServer, DrainsWhatIsInProgress) {
 TEST_F(HttpServer, OutlivesNoExchangeAndMayGoBeforeThem) {
   Start();
   RawClient client(server_->port());
-  client.Send("GET /held HTTP/1.1\r\n\r\n");
+  client.Send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
   auto held = seen_.AwaitExchanges(1);
   server_.reset();
   EXPECT_TRUE(held[0]->gone());
@@ -318,12 +319,12 @@ TEST_F(HttpServer, CarriesAThousandStreamsAtTheSameTime) {
   if (limit.rlim_max < 2200) GTEST_SKIP() << "only " << limit.rlim_max << " descriptors";
   limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, 2200);
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  Start();
   constexpr size_t kStreams = 1000;
+  Start({.max_waiting_requests = kStreams});
   std::vector<std::unique_ptr<RawClient>> clients;
   for (size_t i = 0; i < kStreams; ++i) {
     clients.push_back(std::make_unique<RawClient>(server_->port()));
-    ASSERT_TRUE(clients.back()->Send("GET /held HTTP/1.1\r\n\r\n"));
+    ASSERT_TRUE(clients.back()->Send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n"));
   }
   std::vector<std::shared_ptr<Exchange>> held;
   while (held.size() < kStreams) {

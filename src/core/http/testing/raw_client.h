@@ -21,20 +21,28 @@ namespace tdock::http {
 // One connection to 127.0.0.1. Every wait ends after kPatience, with what has come until then.
 class RawClient {
  public:
+  // Has its descriptor, and no connection yet.
+  RawClient() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {}
   // A small receive buffer makes a reader that does not read felt soon.
-  explicit RawClient(int port, int receive_bytes = 0) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(int port, int receive_bytes = 0) : RawClient() {
     if (receive_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    Connect(port);
+  }
+  ~RawClient() { Close(); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void Connect(int port) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
-  ~RawClient() { Close(); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
 
   bool connected() const { return connected_; }
+  // Once a read has found the end of the connection.
+  bool ended() const { return ended_; }
   int socket() const { return socket_; }
   void Close() {
     if (socket_ >= 0) ::close(socket_);
@@ -98,13 +106,14 @@ class RawClient {
     if (left.count() <= 0 || ::poll(&readable, 1, static_cast<int>(left.count())) <= 0) return false;
     char bytes[16384];
     const ssize_t size = ::recv(socket_, bytes, sizeof bytes, 0);
-    if (size <= 0) return false;
+    ended_ = size <= 0;
+    if (ended_) return false;
     read_.append(bytes, static_cast<size_t>(size));
     return true;
   }
 
   int socket_;
-  bool connected_ = false;
+  bool connected_ = false, ended_ = false;
   std::string read_;
 };
 
