@@ -9,9 +9,11 @@
 //                              metrics, "series": RunFollower::MetricSince of A and B}), "machine"
 //
 // Events are server-sent ones. Their ids say what a client has seen: one that connects again with Last-Event-ID gets
-// what is new since then. A slow client gets fewer and larger events, and never holds up another.
+// what is new since then. A slow client gets fewer and larger events, and never holds up another; the events of clients
+// that are told the same are made once.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,6 +29,7 @@ struct PageOptions {
   std::string host = "127.0.0.1";  // an address of this machine's
   int port = 0;                    // 0 picks a free one
   absl::Duration interval = absl::Milliseconds(500);  // between looks at the folders
+  std::function<void(const std::string&)> log = {};   // gets a sentence if the page cannot be reached any more
 };
 
 // Thread-safe.
@@ -42,6 +45,8 @@ class PageServer {
   virtual void Follow(const std::string& run_dir) = 0;
   // Where a browser on this machine finds it.
   virtual std::string url() const = 0;
+  // Texts of events and answers that were made so far: one, however many clients are told the same.
+  virtual int64_t texts_made() const = 0;
 };
 
 // Of "8080", ":8080" and "HOST:8080", with [::1] for an IPv6 address: both parts; 127.0.0.1 where there is no host.

@@ -2,14 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/patience.h"
+#include "core/http/server.h"
 #include "core/http/testing/raw_client.h"
 #include "nlohmann/json.hpp"
 #include "trainer/run_page/page_text.h"
@@ -164,6 +170,111 @@ TEST_F(PageServerTest, AClientThatReadsNothingHoldsUpNobody) {
   }
 }
 
+TEST_F(PageServerTest, MakesEventsOnceForAllWhoListen) {
+  Start(root_);
+  constexpr int kReaders = 40, kSteps = 10;
+  std::vector<std::unique_ptr<http::RawClient>> readers;
+  for (int i = 0; i < kReaders; ++i) {
+    readers.push_back(std::make_unique<http::RawClient>(server_->port()));
+    readers.back()->Send(Head("/events?run=a"));
+  }
+  int64_t told = 0;
+  const auto read_until = [&](int step) {
+    for (const auto& reader : readers) {
+      for (int64_t last = 0; last < step; ++told) {
+        const Json event = NextEvent(*reader, "run");
+        ASSERT_FALSE(event.is_null());
+        for (const Json& phase : event["phases"]) last = phase["last_step"];
+      }
+    }
+  };
+  read_until(1);
+  told = 0;
+  const int64_t before = server_->texts_made();
+  for (int step = 2; step < 2 + kSteps; ++step) {
+    Append("a", "metrics.jsonl", absl::StrCat("{\"phase\":\"grpo\",\"step\":", step, ",\"val/loss\":0.5}\n"));
+    read_until(step);
+  }
+  EXPECT_GE(told, kReaders * kSteps);
+  EXPECT_LT(server_->texts_made() - before, told / 2) << "about one for each step, if all readers keep up";
+}
+
+TEST_F(PageServerTest, OthersFollowAFirstEventOfAnyLength) {
+  constexpr int kSteps = 3000, kMetrics = 60;
+  std::string lines;
+  for (int step = 2; step <= kSteps; ++step) {
+    absl::StrAppend(&lines, "{\"phase\":\"grpo\",\"step\":", step);
+    for (int i = 0; i < kMetrics; ++i) absl::StrAppend(&lines, ",\"m", i, "\":", (step * 7919 + i) % 1000);
+    lines += "}\n";
+  }
+  Append("a", "metrics.jsonl", lines);
+  Start(root_);
+  http::RawClient early(server_->port());
+  early.Send(Head("/events?run=a"));
+  for (int64_t last = 0; last < kSteps;) {
+    const Json event = NextEvent(early, "run");
+    ASSERT_FALSE(event.is_null());
+    for (const Json& phase : event["phases"]) last = phase["last_step"];
+  }
+  http::RawClient client(server_->port());
+  client.Send(Head("/events?run=a"));
+  const Json first = NextEvent(client, "run");
+  ASSERT_FALSE(first.is_null());
+  EXPECT_GT(first.dump().size(), http::ServerLimits().max_unread_bytes);
+  EXPECT_FALSE(NextEvent(client, "machine").is_null());
+  EXPECT_FALSE(NextEvent(client, "machine").is_null());
+}
+
+TEST_F(PageServerTest, AnswersWhileSixHundredListenAndSomeOfThemReadNothing) {
+  constexpr size_t kReaders = 600, kDescriptors = 2000;
+  rlimit limit = {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < kDescriptors) GTEST_SKIP() << "only " << limit.rlim_max << " descriptors";
+  limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, kDescriptors);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  std::string lines;
+  for (int step = 2; step < 20'000; ++step) {
+    absl::StrAppend(&lines, "{\"phase\":\"grpo\",\"step\":", step, ",\"val/loss\":", step % 7, "}\n");
+  }
+  Append("a", "metrics.jsonl", lines);
+  Start(root_);
+  ASSERT_TRUE(Eventually([&] { return AskJson("/api/run?run=a")["read"] == 1; }));
+  const int64_t before = server_->texts_made();
+  std::vector<std::unique_ptr<http::RawClient>> readers;
+  for (size_t i = 0; i < kReaders; ++i) {
+    readers.push_back(std::make_unique<http::RawClient>(server_->port(), i % 10 == 0 ? 4096 : 0));
+    readers.back()->Send(Head(i % 2 == 0 ? "/events?run=a" : "/events?tags=val%2Floss"));
+  }
+  for (size_t i = 0; i < kReaders; ++i) {
+    if (i % 10 == 0) continue;  // it reads nothing
+    ASSERT_FALSE(NextEvent(*readers[i], i % 2 == 0 ? "run" : "runs").is_null()) << i;
+  }
+  EXPECT_LT(server_->texts_made() - before, static_cast<int64_t>(kReaders / 4));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(AskJson("/api/runs")["runs"].size(), 2U);
+  EXPECT_EQ(AskJson("/api/run?run=a")["run"], "a");
+}
+
+TEST_F(PageServerTest, ReadersBeyondTheLimitLeaveRoomForQuestions) {
+  rlimit before = {};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{.rlim_cur = 200, .rlim_max = before.rlim_max};  // for 100 connections, 75 of which may listen
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  Start(root_);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  std::vector<std::unique_ptr<http::RawClient>> readers;
+  int listening = 0, refused = 0;
+  for (int i = 0; i < 150; ++i) {
+    readers.push_back(std::make_unique<http::RawClient>(server_->port()));
+    readers.back()->Send(Head("/events?run=a"));
+    const std::string head = readers.back()->ReadUntil("\r\n\r\n");
+    listening += absl::StartsWith(head, "HTTP/1.1 200 ") ? 1 : 0;
+    refused += absl::StartsWith(head, "HTTP/1.1 503 ") ? 1 : 0;
+  }
+  EXPECT_EQ(listening, 75);
+  EXPECT_EQ(refused, 75);
+  EXPECT_EQ(AskJson("/api/runs")["runs"].size(), 2U);
+}
+
 TEST_F(PageServerTest, AnswersWhileItReadsLongLogs) {
   std::string lines;
   for (int step = 2; step < 30'000; ++step) {
@@ -286,13 +397,6 @@ TEST(PageText, OnlyNamesOfThisMachineAreItsOwn) {
   EXPECT_FALSE(IsOwnHost("evil.example", "127.0.0.1"));
   EXPECT_FALSE(IsOwnHost("", "127.0.0.1"));
   EXPECT_FALSE(IsOwnHost("[", "127.0.0.1"));
-}
-
-TEST(PageText, DecodesQueries) {
-  const auto query = QueryOf("run=a%2Fb+c&tags=x,y&bad=%zz%4&&run=2");
-  EXPECT_EQ(query.at("run"), "a/b c");
-  EXPECT_EQ(query.at("tags"), "x,y");
-  EXPECT_EQ(query.at("bad"), "%zz%4");
 }
 
 }  // namespace
