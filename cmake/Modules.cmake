@@ -18,7 +18,7 @@ tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::
              OpenSSL::Crypto nghttp2)
 
 # Boost.Beast takes long to compile, and is known to one source.
-tdock_module(core/http USES core/base PRIVATE_LINKS Boost::headers ALONE server.cc)
+tdock_module(core/http USES core/base PRIVATE_LINKS Boost::headers ALONE server.cc connection.cc)
 if(TDOCK_SANITIZE MATCHES "thread")  # which does not know fences; what they order, locks order as well
   target_compile_definitions(tdock_core_http PRIVATE BOOST_ASIO_DISABLE_FENCED_BLOCK)
 endif()
@@ -36,7 +36,7 @@ tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
 tdock_module(dock/service/wire USES dock/local LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set
              TEST_USES dock/testing)
 tdock_module(dock/service/remote NO_TSAN USES dock/service/wire core/rpc TEST_USES dock/testing)
-tdock_module(dock/service/console COLD USES dock/local core/config LINKS CLI11::CLI11 nlohmann_json::nlohmann_json PkgConfig::httplib
+tdock_module(dock/service/console COLD USES dock/local core/config core/http LINKS CLI11::CLI11 nlohmann_json::nlohmann_json
              PRIVATE_LINKS PkgConfig::prometheus)
 tdock_embed(tdock_dock_service_console ${PROJECT_SOURCE_DIR}/src/dock/service/console/page.html
             dock/service/console/page_template.h console::kPageTemplate)

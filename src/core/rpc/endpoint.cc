@@ -30,7 +30,8 @@ absl::StatusOr<Addresses> Resolve(const Endpoint& endpoint) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(endpoint.host.c_str(), absl::StrCat(endpoint.port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::NotFoundError(absl::StrCat("host '", endpoint.host, "' has no address: ", gai_strerror(error)));
+    return absl::NotFoundError(
+        absl::StrCat("host '", EscapeForMessage(endpoint.host), "' has no address: ", gai_strerror(error)));
   }
   return Addresses(found, &freeaddrinfo);
 }

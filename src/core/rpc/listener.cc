@@ -34,8 +34,6 @@ bool WatchFor(const Socket& poll_set, int fd, uint32_t events, uint64_t name) {
   return epoll_ctl(poll_set.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-bool LacksResources(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Make(const Endpoint& endpoint, ListenerOptions options) {
@@ -109,11 +107,13 @@ void Listener::Accept(const Socket& socket) {
     Socket accepted(accept4(socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted.valid()) {
       Welcome(std::move(accepted));
-    } else if (LacksResources(errno)) {
+    } else if (AcceptFailures::IsShortage(errno)) {
+      if (options_.failures != nullptr) options_.failures->Add(errno);
       // The connection stays in the backlog, and would be reported again at once.
       Watch(false);
       pause_ends_ = std::chrono::steady_clock::now() + kPause;
     } else if (errno == EAGAIN) {
+      if (options_.failures != nullptr) options_.failures->End();
       return;
     }
     // Any other error is that of a connection that is gone already.

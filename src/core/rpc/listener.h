@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/accept_failures.h"
 #include "core/rpc/admission.h"
 #include "core/rpc/endpoint.h"
 #include "core/rpc/pending_connection.h"
@@ -30,6 +31,8 @@ struct ListenerOptions {
   size_t max_pending = 256;
   // How long a connection may take to send its first request.
   std::chrono::milliseconds patience{20'000};
+  // Is told of connections that cannot be accepted; must outlive the listener. May be null.
+  AcceptFailures* failures = nullptr;
 };
 
 // One thread serves all connections that are not admitted yet: each costs at most Admission::kMostBytes and the state

@@ -6,8 +6,13 @@
 
 #include <algorithm>
 #include <ctime>
+#include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "core/rpc/testing/http2.h"
 #include "core/rpc/testing/servers.h"
 
@@ -86,8 +91,14 @@ TEST(Listener, ClosesTheOldestWhenThereAreTooMany) {
   EXPECT_TRUE(listener.admitted.Await(2));
 }
 
-TEST(Listener, WaitsQuietlyWhenNoDescriptorIsLeft) {
-  TestListener listener;
+TEST(Listener, WaitsQuietlyWhenNoDescriptorIsLeftAndSaysSo) {
+  Mutex mu;
+  std::vector<std::string> said;
+  AcceptFailures failures([&](const std::string& sentence) {
+    const MutexLock lock(mu);
+    said.push_back(sentence);
+  });
+  TestListener listener({.patience = kUnlimited, .failures = &failures});
   RawConnection client(listener.listener->port());  // before the limit, so that it has a descriptor
   client.Send(RightCall());
   ASSERT_TRUE(listener.admitted.Await(1));
@@ -110,8 +121,15 @@ TEST(Listener, WaitsQuietlyWhenNoDescriptorIsLeft) {
   const double took = absl::ToDoubleSeconds(Clock::Real().Now() - start);
   // A thread that does not sleep works all the time.
   EXPECT_LT(static_cast<double>(std::clock() - work) / CLOCKS_PER_SEC, 0.4 * took);
+  EXPECT_TRUE(failures.failing());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(listener.admitted.Await(2));
+  EXPECT_TRUE(Eventually([&] {
+    const MutexLock lock(mu);
+    return absl::StrContains(said.back(), "again");
+  }));
+  const MutexLock lock(mu);
+  EXPECT_THAT(said.front(), Mentions({absl::StrCat(next.get()), "EMFILE", "ulimit -n"}));
 }
 
 TEST(Listener, StopsWhileConnectionsAreLookedAt) {

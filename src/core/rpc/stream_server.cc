@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/rpc/admitted_sockets.h"
 #include "core/rpc/endpoint.h"
 #include "core/rpc/event_threads.h"
@@ -104,7 +106,7 @@ absl::StatusOr<std::vector<std::string>> CheckExposure(const StreamServerOptions
   if (options.token.empty() && !mutual) {
     if (!options.insecure) {
       return absl::FailedPreconditionError(
-          absl::StrCat("'", options.listen,
+          absl::StrCat("'", EscapeForMessage(options.listen),
                        "' can be reached from other machines: give a token, or a certificate, its key and a CA that "
                        "clients' certificates are verified with (mutual TLS); or set insecure"));
     }
@@ -127,7 +129,8 @@ class StreamServerImpl final : public StreamServer {
 
   absl::Status Listen(const StreamServerOptions& options, const Endpoint& endpoint) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    ListenerOptions listening{.rules = service_.rules()};
+    failures_ = options.failures;
+    ListenerOptions listening{.rules = service_.rules(), .failures = options.failures};
     if (!options.tls.empty()) {
       TDOCK_ASSIGN_OR_RETURN(listening.identity, TlsIdentity::Load(options.tls));
       TDOCK_ASSIGN_OR_RETURN(relays_, TlsRelays::Start(std::clamp(cores / 2, 1, 4)));
@@ -174,7 +177,10 @@ class StreamServerImpl final : public StreamServer {
     Socket socket = std::move(admitted.socket);
     if (admitted.tls != nullptr) {
       absl::StatusOr<Socket> relayed = relays_->Add(std::move(admitted));
-      if (!relayed.ok()) return;  // no descriptor is left, and the connection is closed
+      if (!relayed.ok()) {  // the connection is closed
+        if (failures_ != nullptr && absl::IsResourceExhausted(relayed.status())) failures_->Add(EMFILE);
+        return;
+      }
       socket = *std::move(relayed);
     }
     sockets_->Add(socket.get());
@@ -183,6 +189,7 @@ class StreamServerImpl final : public StreamServer {
 
   Service service_;
   const std::vector<std::string> warnings_;
+  AcceptFailures* failures_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   std::optional<EventThreads> threads_;

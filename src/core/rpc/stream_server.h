@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "core/base/accept_failures.h"
 #include "core/base/watchdog.h"
 #include "core/rpc/message.h"
 #include "core/rpc/tls.h"
@@ -80,6 +81,8 @@ struct StreamServerOptions {
 
   // Records what the threads do; may be null.
   std::shared_ptr<Heartbeat> heartbeat = {};
+  // Is told of connections that cannot be accepted; must outlive the server. May be null.
+  AcceptFailures* failures = nullptr;
 };
 
 // Thread-safe.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "core/base/utf8.h"
 #include "dock/service/console/page_template.h"
 #include "dock/service/console/text_table.h"
 
@@ -151,7 +152,7 @@ std::string Page(absl::string_view title, absl::string_view main, const PageFact
 }  // namespace
 
 std::string EscapeHtml(absl::string_view text) {
-  return absl::StrReplaceAll(Printable(text),
+  return absl::StrReplaceAll(EscapeUnprintable(text),
                              {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 

@@ -5,6 +5,7 @@
 // interface unless configured otherwise.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,14 +28,16 @@ struct StatusServerOptions {
   // If the server does not answer, /healthz fails, and the other pages show only that and what is known without asking
   // it.
   Liveness liveness = {};
-  // Responses that are made at the same time.
+  // Responses that are made at the same time; /healthz has a thread of its own.
   int threads = 4;
-  // In real time: for a request to arrive after its connection, and again for its response to be read.
+  // In real time: for a request to arrive, for the next one of its connection, and without a byte of its response read.
   absl::Duration request_timeout = absl::Seconds(5);
   size_t max_request_bytes = 16 << 10;
+  // Gets a sentence when connections cannot be accepted, and when they can again. On a thread of the server.
+  std::function<void(const std::string&)> log = {};
 };
 
-// Thread-safe. One request for each connection.
+// Thread-safe.
 class StatusServer {
  public:
   // The dock must outlive the server. InvalidArgument for an invalid address, Unavailable if it cannot be listened on.

@@ -45,23 +45,8 @@ std::string Roughly(absl::Duration duration) {
   return absl::StrCat(seconds / 86400, "d", seconds % 86400 / 3600, "h");
 }
 
-std::string Printable(absl::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    const std::optional<Utf8Char> next = FirstUtf8Char(text);
-    const absl::string_view bytes = text.substr(0, next ? next->bytes : 1);
-    if (next && !IsControl(next->code)) {
-      absl::StrAppend(&shown, bytes);
-    } else {
-      for (const char byte : bytes) absl::StrAppendFormat(&shown, "\\x%02x", static_cast<unsigned char>(byte));
-    }
-    text.remove_prefix(bytes.size());
-  }
-  return shown;
-}
-
 std::string Shown(absl::string_view name) {
-  const std::string escaped = Printable(name);
+  const std::string escaped = EscapeUnprintable(name);
   if (Characters(escaped) <= kLongestName) return escaped;
   size_t end = 0;
   for (size_t begun = 0; end < escaped.size(); ++end) {
@@ -84,7 +69,7 @@ std::vector<std::string> Sentences(absl::string_view text) {
 
 std::string Wrapped(absl::string_view text, size_t width) {
   std::string wrapped;
-  for (const std::string& sentence : Sentences(Printable(text))) {
+  for (const std::string& sentence : Sentences(EscapeUnprintable(text))) {
     size_t used = 0;
     if (!wrapped.empty()) wrapped += "\n";
     for (absl::string_view word : absl::StrSplit(sentence, ' ')) {

@@ -17,9 +17,6 @@ std::string Grouped(int64_t count);
 std::string Mebibytes(int64_t bytes);
 // "1.25s", "3m20s", "2h5m", "12d3h": the two units that matter; "never" for an infinite one.
 std::string Roughly(absl::Duration duration);
-// Text from outside on one line, without terminal control characters: each byte of a control character or of invalid
-// UTF-8 is shown as \xNN. Everything else stays as it is, including quotes and backslashes.
-std::string Printable(absl::string_view text);
 // A name, printable; an ellipsis ends what is longer than 40 characters.
 std::string Shown(absl::string_view name);
 // The sentences of a text from a dock: each ends with a period before a space and a capital letter.

@@ -291,7 +291,8 @@ absl::StatusOr<std::vector<uint64_t>> ParseNumbers(absl::string_view what, const
         TDOCK_ASSIGN_OR_RETURN(last, ParseNumber(what, ends.second));
       }
       if (last < first) {
-        return absl::InvalidArgumentError(absl::StrCat(what, ": the range '", part, "' ends before it begins"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(what, ": the range '", EscapeForMessage(part), "' ends before it begins"));
       }
       if (last - first >= kMostNumbers - numbers.size()) {
         return absl::InvalidArgumentError(absl::StrCat(what, ": more than ", Grouped(kMostNumbers), " numbers"));

@@ -50,8 +50,13 @@ console::Readings ReadingsOf(DockServer& server, int64_t memory_limit) {
     };
     console::Reading calls = gauge("tdock_calls_total", "Calls since the server started", counts.calls);
     calls.counter = true;
+    console::Reading failures =
+        gauge("tdock_accept_failures_total",
+              "Attempts to accept a connection that failed for lack of descriptors or memory", counts.accept_failures);
+    failures.counter = true;
     return {gauge("tdock_sessions", "Clients", counts.sessions),
             std::move(calls),
+            std::move(failures),
             gauge("tdock_calls_under_way", "Calls in progress, waiting ones included", counts.calls_under_way),
             gauge("tdock_session_leases", "Leases held by clients", counts.leases),
             gauge("tdock_pinned_answers", "Responses still mapped by clients", counts.pinned_answers),
@@ -165,7 +170,8 @@ absl::Status Serve(const console::ServeOptions& options, std::ostream& out, std:
                                 .on_stall = [&log](const std::string& text) { log.Write(text); }}));
   std::unique_ptr<console::StatusServer> status;
   if (!options.metrics.empty()) {
-    console::StatusServerOptions http{.address = options.metrics};
+    console::StatusServerOptions http{.address = options.metrics,
+                                      .log = [&log](const std::string& text) { log.Write(text); }};
     http.readings = ReadingsOf(*server, options.memory_bytes);
     http.liveness = LivenessOf(*server);
     TDOCK_ASSIGN_OR_RETURN(status, console::StatusServer::Start(server->dock(), std::move(http)));
