@@ -36,8 +36,10 @@ struct DockServerOptions {
   // How long a session outlives its last connection.
   absl::Duration session_grace = absl::Seconds(1);
   LocalDockOptions dock = {};
-  // Called with a sentence when a thread or a lock of the server has been stalled for `stall_after`, and when it
-  // continues. Runs on a thread of the server, so it must return soon.
+  // Called with a sentence for a log when a thread or a lock of the server has been stalled for `stall_after`, and when
+  // it continues; and when connections cannot be accepted for lack of descriptors or memory, each time the number of
+  // attempts has doubled, and when they can again. Runs on threads of the server, maybe on several at the same time, so
+  // it must be thread-safe and return soon.
   std::function<void(const std::string&)> on_stall = {};
   absl::Duration stall_after = absl::Seconds(5);
 };
@@ -50,6 +52,7 @@ struct DockServerCounts {
   int64_t leases = 0;
   int64_t memory_bytes = 0;  // occupied by cells: what DockServerOptions::memory_bytes limits
   int64_t arena_bytes = 0;  // shared memory in use and cached: the cells, the free space between them, and spare memory
+  int64_t accept_failures = 0;  // attempts to accept a connection without descriptors or memory for it, since the start
 };
 
 // Thread-safe.

@@ -93,6 +93,7 @@ struct Taken {
 
 struct FetchRequest {
   std::string partition = {};
+  // May name a row several times.
   std::vector<RowId> rows = {};
   std::vector<std::string> columns = {};
   absl::Time deadline = absl::InfinitePast();

@@ -150,7 +150,7 @@ TEST_P(RestartedServer, KnowsLeasesOfBeforeAsSuchAndServesItsClientsAgain) {
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   EXPECT_EQ(dock->GetStatus(kPartition)->rows, 0);
   EXPECT_THAT(dock->Complete({.partition = kPartition, .lease = taken->lease}),
-              Fails(absl::StatusCode::kFailedPrecondition, {absl::StrCat("lease ", taken->lease), "restarted"}));
+              Fails(absl::StatusCode::kFailedPrecondition, {absl::StrCat("lease ", taken->lease), "started"}));
   const absl::StatusOr<absl::Time> renew = dock->Renew(kPartition, taken->lease);
   EXPECT_TRUE(absl::IsFailedPrecondition(renew.status())) << renew.status();
   PutRequest put{.partition = kPartition, .batch = MakeBatch(2, 100), .rows = {0, 1}, .lease = taken->lease};

@@ -5,10 +5,16 @@
 #include <time.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/growth.h"
 #include "dock/local/served_dock.h"
 #include "dock/table/limits.h"
 
@@ -18,16 +24,6 @@ namespace {
 using Code = absl::StatusCode;
 using testing::AllOf;
 using testing::HasSubstr;
-
-// CPU time of this thread: how loaded the machine is does not count.
-template <class F>
-double CpuSeconds(F f) {
-  timespec begin{}, end{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-  f();
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-  return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
-}
 
 constexpr double kLinear = 9;
 
@@ -83,11 +79,11 @@ TEST(Linear, FortyThousandColumnsInOneRequestAreRefusedAtOnce) {
     absl::Status status;
     const auto refuse = [&] {
       const auto dock = MakeServedDock();
-      return CpuSeconds([&] { status = dock->CreatePartition(options); });
+      return ThreadCpuSeconds([&] { status = dock->CreatePartition(options); });
     };
     const auto make = [&] {
       const auto dock = MakeServedDock();
-      return CpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(possible), absl::OkStatus()); });
+      return ThreadCpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(possible), absl::OkStatus()); });
     };
     // A look at each column would cost more than as many columns as are possible.
     EXPECT_LT(Ratio(refuse, make, 1), 1);
@@ -100,26 +96,27 @@ TEST(Linear, APartitionIsMadeInTheTimeOfItsColumns) {
                    [](int64_t n) {
                      const auto dock = MakeServedDock();
                      const PartitionOptions options = WithColumns(static_cast<size_t>(n));
-                     return CpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(options), absl::OkStatus()); });
+                     return ThreadCpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(options), absl::OkStatus()); });
                    }),
             kLinear);
 }
 
 TEST(Linear, ABatchIsMadeInTheTimeOfItsColumns) {
-  EXPECT_LT(Growth(5000, [](int64_t n) { return CpuSeconds([&] { OneRow(static_cast<size_t>(n)); }); }), kLinear);
+  EXPECT_LT(Growth(5000, [](int64_t n) { return ThreadCpuSeconds([&] { OneRow(static_cast<size_t>(n)); }); }), kLinear);
 }
 
 TEST(Linear, AConsumerIsRegisteredInTheTimeOfItsColumns) {
-  EXPECT_LT(Growth(kMaxColumns / 4,
-                   [](int64_t n) {
-                     const auto dock = MakeServedDock();
-                     EXPECT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
-                     const ConsumerOptions consumer{.name = "c",
-                                                    .reads_optional = Names(static_cast<size_t>(n)),
-                                                    .writes = Names(static_cast<size_t>(n))};
-                     return CpuSeconds([&] { EXPECT_EQ(dock->RegisterConsumer("p", consumer), absl::OkStatus()); });
-                   }),
-            kLinear);
+  EXPECT_LT(
+      Growth(kMaxColumns / 4,
+             [](int64_t n) {
+               const auto dock = MakeServedDock();
+               EXPECT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+               const ConsumerOptions consumer{.name = "c",
+                                              .reads_optional = Names(static_cast<size_t>(n)),
+                                              .writes = Names(static_cast<size_t>(n))};
+               return ThreadCpuSeconds([&] { EXPECT_EQ(dock->RegisterConsumer("p", consumer), absl::OkStatus()); });
+             }),
+      kLinear);
 }
 
 TEST(Linear, PutsAndFetchesOfManyColumnsTakeTheTimeOfThem) {
@@ -130,10 +127,10 @@ TEST(Linear, PutsAndFetchesOfManyColumnsTakeTheTimeOfThem) {
     EXPECT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
     const PutRequest put{
         .partition = "p", .batch = OneRow(count), .rows = {0}, .partial = partial, .weights_version = 1};
-    const double cost_of_put = CpuSeconds([&] { EXPECT_EQ(dock->Put(put).status(), absl::OkStatus()); });
+    const double cost_of_put = ThreadCpuSeconds([&] { EXPECT_EQ(dock->Put(put).status(), absl::OkStatus()); });
     if (!fetch) return cost_of_put;
     const FetchRequest request{.partition = "p", .rows = {0}, .columns = Names(count)};
-    return CpuSeconds([&] { EXPECT_EQ(dock->Fetch(request).status(), absl::OkStatus()); });
+    return ThreadCpuSeconds([&] { EXPECT_EQ(dock->Fetch(request).status(), absl::OkStatus()); });
   };
   constexpr auto kMany = static_cast<int64_t>(kMaxColumns / 4);
   EXPECT_LT(Growth(kMany, [&](int64_t n) { return cost(n, false, false); }), kLinear);
@@ -157,7 +154,7 @@ TEST(Linear, AGrowingPartitionGetsNoMoreColumnsThanItMayHave) {
 TEST(Linear, WithTwelveThousandPartitionsEachIsMadeAsWithFew) {
   const auto cost = [](int64_t n) {
     const auto dock = MakeServedDock({.memory_for = [](absl::string_view) { return std::shared_ptr<CellMemory>(); }});
-    return CpuSeconds([&] {
+    return ThreadCpuSeconds([&] {
       for (int64_t i = 0; i < n; ++i) {
         EXPECT_EQ(dock->CreatePartition({.name = absl::StrCat("p", i), .growing = true}), absl::OkStatus());
       }
@@ -242,7 +239,7 @@ TEST(Linear, ManyRowsOfManyGroupsAreClearedInTheTimeOfThem) {
     PutRequest put{.partition = "p", .new_rows = 4 * n, .group_size = n};
     for (GroupId group = 1; group <= 4; ++group) put.groups.insert(put.groups.end(), static_cast<size_t>(n), group);
     EXPECT_EQ(dock->Put(put).status(), absl::OkStatus());
-    return CpuSeconds([&] {
+    return ThreadCpuSeconds([&] {
       EXPECT_EQ(dock->Clear({.partition = "p", .groups = {1, 2, 3, 4}}).status(), absl::OkStatus());
     });
   };
@@ -260,13 +257,183 @@ TEST(Linear, TheStateOfConsumersWithManyRanksCostsAsThatOfConsumersWithOne) {
     return dock;
   };
   const auto cost_of = [](ServedDock& dock) {
-    return CpuSeconds([&] {
+    return ThreadCpuSeconds([&] {
       for (int i = 0; i < 100; ++i) EXPECT_EQ(dock.GetStatus("p")->consumers[0].status.takeable, 100);
     });
   };
   const auto many = with_ranks(1 << 16), one = with_ranks(1);
   // A look at each rank would cost 65,536 times as much.
   EXPECT_LT(Ratio([&] { return cost_of(*many); }, [&] { return cost_of(*one); }, kLinear), kLinear);
+}
+
+// A partition "p" with n rows that have everything a row may have, in groups of 8 whose rows alternate with others';
+// and a consumer "c", which reads and writes.
+class ManyRows {
+ public:
+  explicit ManyRows(int64_t n) : count_(static_cast<size_t>(n)) {
+    EXPECT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+    EXPECT_EQ(dock->RegisterConsumer("p", {.name = "c", .reads = {"n"}, .writes = {"w"}}), absl::OkStatus());
+    put_.group_size = 8;
+    for (size_t i = 0; i < count_; ++i) {
+      rows.push_back(count_ - 1 - i);
+      keys.push_back(absl::StrCat("key ", i));
+      put_.tags.push_back({{"split", absl::StrCat(i % 7)}, {"number", absl::StrCat(i)}});
+      put_.groups.push_back(i % (count_ / 8));
+      numbers_.push_back(static_cast<int64_t>(i));
+    }
+    put_.keys = keys;
+    EXPECT_EQ(put_.batch.Add("n", Column::FromValues<int64_t>(numbers_)), absl::OkStatus());
+  }
+
+  void Put() { EXPECT_EQ(dock->Put(put_).status(), absl::OkStatus()); }
+  void Take() { EXPECT_EQ(dock->Take({.partition = "p", .consumer = "c", .rows = rows}).status(), absl::OkStatus()); }
+  PutRequest Results() const {
+    PutRequest results{.partition = "p", .rows = rows};
+    EXPECT_EQ(results.batch.Add("w", Column::FromValues<int64_t>(numbers_)), absl::OkStatus());
+    return results;
+  }
+
+  const std::unique_ptr<ServedDock> dock = MakeServedDock();
+  // The last comes first.
+  std::vector<RowId> rows;
+  std::vector<std::string> keys;
+
+ private:
+  const size_t count_;
+  PutRequest put_{.partition = "p"};
+  std::vector<int64_t> numbers_;
+};
+
+// A call for as many rows, and what has to be there before, which is not measured.
+struct CallForRows {
+  const char* name;
+  std::function<void(ManyRows&)> prepare;
+  std::function<absl::Status(ManyRows&)> call;
+  absl::StatusCode code = Code::kOk;
+};
+
+std::vector<CallForRows> CallsForRows() {
+  const auto put = [](ManyRows& of) { of.Put(); };
+  const auto take = [](ManyRows& of) {
+    of.Put();
+    of.Take();
+  };
+  const auto of_lease = [](ManyRows& of) { return LeaseRequest{.partition = "p", .lease = 1, .rows = of.rows}; };
+  return {
+      {"put", [](ManyRows&) {},
+       [](ManyRows& of) {
+         of.Put();
+         return absl::OkStatus();
+       }},
+      {"put in existing rows", put, [](ManyRows& of) { return of.dock->Put(of.Results()).status(); }},
+      {"put of tags for existing rows", put,
+       [](ManyRows& of) {
+         return of.dock->Put({.partition = "p", .rows = of.rows, .tags = {{{"more", "x"}}}}).status();
+       }},
+      {"keys", put, [](ManyRows& of) { return of.dock->FindRows("p", of.keys).status(); }},
+      {"list", put,
+       [](ManyRows& of) {
+         ListRequest list{.partition = "p", .tags = {{"split", "3"}}, .limit = 100};
+         for (absl::StatusOr<ListResult> page = of.dock->List(list);; page = of.dock->List(list)) {
+           if (!page.ok() || !page->next.has_value()) return page.status();
+           list.from = *page->next;
+         }
+       }},
+      {"take", put,
+       [](ManyRows& of) {
+         of.Take();
+         return absl::OkStatus();
+       }},
+      {"complete", take, [=](ManyRows& of) { return of.dock->Complete(of_lease(of)); }},
+      {"release", take, [=](ManyRows& of) { return of.dock->Release(of_lease(of)); }},
+      {"drop", take, [=](ManyRows& of) { return of.dock->Drop(of_lease(of)); }},
+      {"fetch of rows named again and again", put,
+       [](ManyRows& of) {
+         std::vector<RowId> named = of.rows;
+         named.insert(named.end(), of.rows.begin(), of.rows.end());
+         return of.dock->Fetch({.partition = "p", .rows = named, .columns = {"n"}}).status();
+       }},
+      {"fetch of what is missing", put,
+       [](ManyRows& of) { return of.dock->Fetch({.partition = "p", .rows = of.rows, .columns = {"w"}}).status(); },
+       Code::kDeadlineExceeded},
+      {"clear", put, [](ManyRows& of) { return of.dock->Clear({.partition = "p", .rows = of.rows}).status(); }},
+      {"clear by tags", put,
+       [](ManyRows& of) {
+         return of.dock->Clear({.partition = "p", .tags = {{"split", "3"}}}).status();
+       }},
+      {"export and import", put,
+       [](ManyRows& of) {
+         const absl::StatusOr<std::string> image = of.dock->ExportPartition("p");
+         return image.ok() ? MakeServedDock()->ImportPartition(*image) : image.status();
+       }},
+  };
+}
+
+TEST(Linear, EveryCallForManyRowsTakesTheTimeOfThem) {
+  constexpr int64_t kFew = 4'000;
+  for (const CallForRows& each : CallsForRows()) {
+    const auto cost = [&](int64_t n) {
+      ManyRows many(n);
+      each.prepare(many);
+      return ThreadCpuSeconds([&] { EXPECT_EQ(each.call(many).code(), each.code) << each.name; });
+    };
+    EXPECT_LT(Growth(kFew, cost), kLinear) << each.name;
+  }
+}
+
+TEST(Linear, ColumnsThatEachAnotherConsumerWritesAreExplainedInTheTimeOfThem) {
+  const auto cost = [](int64_t n) {
+    const auto dock = MakeServedDock();
+    const std::vector<std::string> names = Names(static_cast<size_t>(n));
+    EXPECT_EQ(dock->CreatePartition(WithColumns(names.size())), absl::OkStatus());
+    for (const std::string& name : names) {
+      EXPECT_EQ(dock->RegisterConsumer("p", {.name = name, .writes = {name}}), absl::OkStatus());
+    }
+    EXPECT_EQ(dock->Put({.partition = "p", .new_rows = 8}).status(), absl::OkStatus());
+    const FetchRequest fetch{.partition = "p", .rows = {0, 1, 2, 3, 4, 5, 6, 7}, .columns = names};
+    return ThreadCpuSeconds([&] { EXPECT_EQ(dock->Fetch(fetch).status().code(), Code::kDeadlineExceeded); });
+  };
+  EXPECT_LT(Growth(kMaxConsumers / 4, cost), kLinear);
+}
+
+TEST(Linear, AGroupNamedVeryOftenIsRefusedBeforeItsRowsAreCollected) {
+  const auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  PutRequest put{.partition = "p", .new_rows = kMaxGroupSize, .group_size = kMaxGroupSize};
+  put.groups.assign(static_cast<size_t>(kMaxGroupSize), 1);
+  ASSERT_EQ(dock->Put(put).status(), absl::OkStatus());
+  // Their rows together would take a hundred gigabytes.
+  const std::vector<GroupId> often(1'000'000, 1);
+  EXPECT_THAT(dock->Clear({.partition = "p", .groups = often}).status(), Fails(Code::kInvalidArgument, {"twice"}));
+  EXPECT_EQ(dock->GetStatus("p")->rows, kMaxGroupSize);
+}
+
+TEST(Linear, AFetchMayHaveSoManyCellsAndNoMore) {
+  const auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition(WithColumns(kMaxColumns)), absl::OkStatus());
+  const std::vector<RowId> rows(kMaxFetchedCells / kMaxColumns + 1, 0);
+  EXPECT_THAT(dock->Fetch({.partition = "p", .rows = rows, .columns = Names(kMaxColumns)}).status(),
+              Fails(Code::kInvalidArgument, {absl::StrCat(kMaxFetchedCells), absl::StrCat(rows.size())}));
+}
+
+TEST(Linear, APageOfRowsEndsAfterSoManyBytesOfTags) {
+  const auto dock = MakeServedDock();
+  ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  Tags tags;
+  for (size_t i = 0; i < kMaxTags; ++i) tags[absl::StrCat(i)] = std::string(1024, 'x');
+  ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 40, .tags = {tags}}).status(), absl::OkStatus());
+  std::vector<RowId> listed;
+  ListRequest list{.partition = "p"};
+  for (int pages = 0; pages < 40; ++pages) {
+    const absl::StatusOr<ListResult> page = dock->List(list);
+    ASSERT_EQ(page.status(), absl::OkStatus());
+    EXPECT_LE(page->rows.size(), 9u);
+    for (const ListedRow& row : page->rows) listed.push_back(row.row);
+    if (!page->next.has_value()) break;
+    list.from = *page->next;
+  }
+  ASSERT_EQ(listed.size(), 40u);
+  for (size_t i = 0; i < listed.size(); ++i) EXPECT_EQ(listed[i], i);
 }
 
 }  // namespace

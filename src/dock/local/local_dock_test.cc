@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "core/base/testing/hostile_text.h"
 #include "dock/testing/conformance.h"
 #include "dock/testing/dock_over_served.h"
 
@@ -32,6 +33,45 @@ class SleepyClock final : public Clock {
   CondVar changed_;
   absl::Time deadline_ TDOCK_GUARDED_BY(mu_);
 };
+
+TEST(LocalDock, QuotesNamesOfAnyKind) {
+  const std::string hostile = kHostileText, turned = "a\u202Eb";
+  const std::unique_ptr<Dock> dock = MakeLocalDock();
+  const auto expect_quoted = [](const absl::Status& status) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(IsSafeForTerminals(status.message())) << EscapeForTerminal(status.message());
+  };
+  ASSERT_TRUE(
+      dock->CreatePartition({.name = "p", .columns = {{"a", ColumnType::Dense(DType::kF32)}}, .growing = true}).ok());
+  ASSERT_TRUE(dock->RegisterConsumer("p", {.name = "x", .reads = {"a"}}).ok());
+  for (const std::string& name : {hostile, turned}) {
+    const auto of_consumer = [&](const ConsumerOptions& options) {
+      expect_quoted(dock->RegisterConsumer("p", options));
+    };
+    expect_quoted(dock->CreatePartition({.name = name, .growing = true}));
+    expect_quoted(dock->CreatePartition({.name = "q", .columns = {{name, ColumnType::Dense(DType::kF32)}}}));
+    expect_quoted(dock->CreatePartition({.name = "q", .growing = true, .retain_for = {name}}));
+    of_consumer({.name = name, .reads = {"a"}});
+    of_consumer({.name = "y", .reads = {name}});
+    of_consumer({.name = "y", .reads_optional = {name}});
+    of_consumer({.name = "y", .writes = {name}});
+    of_consumer({.name = "y", .reads = {name}, .length_column = "b"});
+    of_consumer({.name = "y", .reads = {"a"}, .length_column = name});
+    of_consumer({.name = "y", .reads = {"a"}, .sampler = Sampler::kCustom, .custom_sampler = name});
+    expect_quoted(dock->GetStatus(name).status());
+    expect_quoted(dock->GetConsumerStatus("p", name).status());
+    expect_quoted(dock->Explain("p", name).status());
+    expect_quoted(dock->FindRows("p", std::vector<std::string>{name}).status());
+    expect_quoted(dock->Take({.partition = "p", .consumer = name}).status());
+    expect_quoted(dock->Fetch({.partition = "p", .rows = {0}, .columns = {name}}).status());
+    expect_quoted(dock->Commit({.partition = "p", .consumer = name, .step = 1}));
+    expect_quoted(dock->Put({.partition = "p", .new_rows = 1, .tags = {{{name, "v"}}}}).status());
+    expect_quoted(dock->Put({.partition = "p", .new_rows = 1, .keys = {name}}).status());
+    PutRequest put{.partition = "p"};
+    ASSERT_TRUE(put.batch.Add(name, Column::FromValues<float>({1})).ok());
+    expect_quoted(dock->Put(put).status());
+  }
+}
 
 TEST(LocalDock, AWaiterWakesForTheEndOfALeaseThatBeganWhileItWaited) {
   SleepyClock clock;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock::dock {
 namespace {
@@ -66,8 +67,9 @@ absl::Status CheckNoNan(const Batch& batch) {
     for (int64_t row = 0; row < column.rows(); ++row) {
       const size_t elements = column.RowBytes(row).size() / SizeOf(type.dtype);
       if (*place < elements) {
-        return absl::InvalidArgumentError(absl::StrCat("column '", name, "', row ", row, " of the batch: element ",
-                                                       *place, " is NaN, which this partition does not accept"));
+        return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name), "', row ", row,
+                                                       " of the batch: element ", *place,
+                                                       " is NaN, which this partition does not accept"));
       }
       *place -= elements;
     }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::dock {
 
@@ -143,9 +144,9 @@ absl::Status Partition::CheckSamplerThere(const ConsumerOptions& options) const 
   if (options.sampler != Sampler::kCustom || samplers_->contains(options.custom_sampler)) return absl::OkStatus();
   std::vector<std::string> names;
   for (const auto& [name, sampler] : *samplers_) names.push_back(name);
-  return absl::InvalidArgumentError(absl::StrCat("consumer '", options.name, "': there is no sampler '",
-                                                 options.custom_sampler, "'; the dock was given ",
-                                                 names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("consumer '", options.name, "': there is no sampler '", EscapeForMessage(options.custom_sampler),
+                   "'; the dock was given ", names.empty() ? "none" : EscapeUnprintable(absl::StrJoin(names, ", "))));
 }
 
 absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {

@@ -202,6 +202,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // Partial cells only of the columns that the viewer writes; null: of none.
   Rows::Data View(std::span<const RowId> rows, std::span<const uint32_t> columns, const Consumer* viewer)
       TDOCK_REQUIRES(mu_);
+  // The same, or ResourceExhausted if there is no memory for it.
+  absl::StatusOr<Rows::Data> TryToView(std::span<const RowId> rows, std::span<const uint32_t> columns,
+                                       const Consumer* viewer) TDOCK_REQUIRES(mu_);
 
   // ---- Images (partition_export.cc).
 

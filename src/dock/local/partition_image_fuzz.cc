@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/testing/fake_clock.h"
+#include "core/base/testing/hostile_text.h"
 #include "core/tensor/testing/frame_signing.h"
 #include "dock/local/partition_image.h"
 #include "tdock/local_dock.h"
@@ -70,6 +71,7 @@ void Try(const std::string& bytes) {
   const absl::Status status = dock->ImportPartition(absl::string_view(copy.get(), bytes.size()));
   const std::vector<std::string> names = *dock->ListPartitions();
   if (names.size() != (status.ok() ? 1 : 0)) std::abort();
+  CheckMessage(status);
   if (!status.ok()) return;
   const std::string image = *dock->ExportPartition(names[0]);
   if (!next->ImportPartition(image).ok() || *next->ExportPartition(names[0]) != image) std::abort();

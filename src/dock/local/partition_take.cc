@@ -1,8 +1,10 @@
 // Takes and fetches: waiting, choosing rows, and their views.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/no_memory.h"
 #include "core/base/status.h"
 #include "dock/local/partition.h"
 #include "dock/table/limits.h"
@@ -88,7 +90,7 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
-  Rows::Data data = View(rows, columns, &table_.consumer(consumer));
+  TDOCK_ASSIGN_OR_RETURN(Rows::Data data, TryToView(rows, columns, &table_.consumer(consumer)));
   data.columns = SpecOf(consumer, columns);
   data.redeliveries = table_.RedeliveriesOf(consumer, rows);
   taken.rows = std::move(data).ToRows();
@@ -187,6 +189,15 @@ Rows::Data Partition::View(std::span<const RowId> rows, std::span<const uint32_t
   return data;
 }
 
+absl::StatusOr<Rows::Data> Partition::TryToView(std::span<const RowId> rows, std::span<const uint32_t> columns,
+                                                const Consumer* viewer) {
+  try {
+    return View(rows, columns, viewer);
+  } catch (const std::bad_alloc& error) {
+    return NoMemory(absl::StrCat("views of ", rows.size(), " rows with ", columns.size(), " columns"), error);
+  }
+}
+
 std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
                                                     Cleanup& cleanup) {
   if (absl::Status status = Begin(cleanup); !status.ok()) return status;
@@ -195,9 +206,10 @@ std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request,
   if (plan->missing_cells == 0) {
     auto spec = std::make_shared<std::vector<ColumnSpec>>();
     for (uint32_t column : plan->columns) spec->push_back(table_.schema()[column].spec);
-    Rows::Data data = View(request.rows, plan->columns, nullptr);
-    data.columns = std::move(spec);
-    return std::move(data).ToRows();
+    absl::StatusOr<Rows::Data> data = TryToView(request.rows, plan->columns, nullptr);
+    if (!data.ok()) return data.status();
+    data->columns = std::move(spec);
+    return (*std::move(data)).ToRows();
   }
   if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
   const absl::Time now = clock_.Now();

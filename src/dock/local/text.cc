@@ -31,8 +31,8 @@ absl::Status CheckRows(const NamedColumn& given) {
   for (int64_t row = 0; row < column.rows(); ++row) {
     const std::optional<size_t> place = FindInvalidUtf8(TextOf(column.RowBytes(row)));
     if (!place.has_value()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "', row ", row, " of the batch: byte ",
-                                                   *place,
+    return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(given.name), "', row ", row,
+                                                   " of the batch: byte ", *place,
                                                    " does not begin a UTF-8 character; a column of bytes accepts any"));
   }
   return absl::OkStatus();

@@ -12,6 +12,8 @@ inline constexpr size_t kMaxColumns = 4096;
 // Of a partition; also the limit on the names in retain_for.
 inline constexpr size_t kMaxConsumers = 4096;
 inline constexpr int64_t kMaxRowsPerPut = int64_t{1} << 24;
+// The rows of a fetch times its columns.
+inline constexpr size_t kMaxFetchedCells = size_t{1} << 28;
 inline constexpr int64_t kMaxGroupSize = int64_t{1} << 14;
 // Of a row, over all puts.
 inline constexpr size_t kMaxTags = 1024;

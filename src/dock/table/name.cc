@@ -28,6 +28,7 @@ absl::Status CheckName(absl::string_view what, absl::string_view name) {
     const std::optional<Utf8Char> next = FirstUtf8Char(rest);
     if (!next) return Refuse(what, "is not UTF-8", name);
     if (IsControl(next->code)) return Refuse(what, "has a control character", name);
+    if (IsUnprintable(next->code)) return Refuse(what, "has an invisible character", name);
     rest.remove_prefix(next->bytes);
   }
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/testing/fails.h"
+#include "core/base/testing/hostile_text.h"
 
 namespace tdock::dock {
 namespace {
@@ -19,8 +20,15 @@ auto Refuses(std::vector<std::string> names) {
   return Fails(absl::StatusCode::kInvalidArgument, std::move(names));
 }
 
+TEST(CheckName, QuotesWhatItRefuses) {
+  const absl::Status refused = WhyNot(kHostileText);
+  EXPECT_THAT(refused, Refuses({"control character", "PWNED"}));
+  EXPECT_TRUE(IsSafeForTerminals(refused.message())) << refused;
+}
+
 TEST(CheckName, TakesTextOfAnyLanguage) {
-  for (const absl::string_view name : {"a", "train/epoch 3", "prüfung 試 😀", "\xC2\xA0", "it's"}) {
+  for (const absl::string_view name :
+       {"a", "train/epoch 3", "prüfung 試 😀", "پاسخ\u200cها", "👩\u200d🔬", "\xC2\xA0", "it's"}) {
     EXPECT_EQ(CheckName("partition", name), absl::OkStatus()) << name;
   }
   EXPECT_EQ(CheckName("partition", std::string(255, 'x')), absl::OkStatus());
@@ -33,6 +41,10 @@ TEST(CheckName, SaysWhatIsWrongWithTheOthers) {
   EXPECT_THAT(WhyNot(absl::string_view("nul\0", 4)), Refuses({"control character", "'nul\\x00'"}));
   EXPECT_THAT(WhyNot("\x7F"), Refuses({"control character", "'\\x7f'"}));
   EXPECT_THAT(WhyNot("\xC2\x9B"), Refuses({"control character", "'\\xc2\\x9b'"}));
+  EXPECT_THAT(WhyNot("a\u202Eb"), Refuses({"invisible character", "'a\\u202eb'"}));
+  EXPECT_THAT(WhyNot("a\u200B"), Refuses({"invisible character", "'a\\u200b'"}));
+  EXPECT_THAT(WhyNot("\uFEFFa"), Refuses({"invisible character", "'\\ufeffa'"}));
+  EXPECT_THAT(WhyNot("a\U000E0041"), Refuses({"invisible character", "'a\\U000e0041'"}));
   EXPECT_THAT(WhyNot("\xC3("), Refuses({"UTF-8", "'\\xc3('"}));
   EXPECT_THAT(WhyNot("\xED\xA0\x80"), Refuses({"UTF-8", "'\\xed\\xa0\\x80'"}));
   EXPECT_THAT(WhyNot("\xC0\x80"), Refuses({"UTF-8", "'\\xc0\\x80'"}));

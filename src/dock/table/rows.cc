@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/tensor/bulk_copy.h"
 #include "dock/table/rows_data.h"
 
@@ -96,9 +97,9 @@ absl::StatusOr<size_t> Rows::FindColumn(absl::string_view name) const {
     if (specs[i].name == name) return i;
   }
   return absl::NotFoundError(
-      absl::StrCat("these rows have no column '", name, "'; they have ",
+      absl::StrCat("these rows have no column '", EscapeForMessage(name), "'; they have ",
                    specs.empty() ? "none" : absl::StrJoin(specs, ", ", [](std::string* out, const ColumnSpec& spec) {
-                     absl::StrAppend(out, spec.name);
+                     *out += EscapeUnprintable(spec.name);
                    })));
 }
 

@@ -239,8 +239,8 @@ class Table {
   // table_explain.cc
   std::string LeaseText(const Lease& lease, absl::Time now) const;
   std::string WriterText(const Place& place, uint32_t column, absl::Time now) const;
-  // Notes which of the columns the row lacks, and why. False if it lacks none, or does not exist.
-  bool AddMissing(RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) const;
+  // Notes which of the columns the row lacks, and why. Returns how many: 0 for a row that does not exist.
+  size_t AddMissing(RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) const;
   void ExplainColumns(const Consumer& consumer, std::string& text) const;
   void ExplainWaitingRows(uint32_t consumer, absl::Time now, std::string& text) const;
   void ExplainLeases(uint32_t consumer, absl::Time now, std::string& text) const;

@@ -17,7 +17,16 @@ namespace {
 
 // A listing examines at most this many rows under the lock.
 constexpr int64_t kMaxListedRows = 1 << 15;
+// A page ends after so many bytes of keys and tags, so that it fits a message.
+constexpr size_t kMaxListedBytes = size_t{8} << 20;
 constexpr int32_t kMaxRanks = 1 << 16;
+
+size_t BytesOf(const Labels::Label& label) {
+  size_t bytes = label.key.size();
+  if (label.tags == nullptr) return bytes;
+  for (const auto& [name, value] : *label.tags) bytes += name.size() + value.size();
+  return bytes;
+}
 
 }  // namespace
 
@@ -26,9 +35,10 @@ constexpr int32_t kMaxRanks = 1 << 16;
 absl::StatusOr<Place> Table::FindOrError(RowId row) const {
   const std::optional<Place> place = pages_.Find(row);
   if (place.has_value()) return *place;
-  return absl::NotFoundError(row < pages_.next_row()
-                                 ? absl::StrCat("row ", row, " is gone: it was cleared, or released after its last use")
-                                 : absl::StrCat("there is no row ", row));
+  return absl::NotFoundError(
+      row < pages_.next_row()
+          ? absl::StrCat("row ", row, " is gone: it was cleared, dropped, or released after its last use")
+          : absl::StrCat("there is no row ", row));
 }
 
 absl::Status Table::CheckRows(const std::vector<RowId>& rows) const {
@@ -161,7 +171,7 @@ absl::Status Table::CheckSampler(const ConsumerOptions& options) const {
     return absl::InvalidArgumentError("a sampler that balances lengths needs a length_column");
   }
   if (std::find(options.reads.begin(), options.reads.end(), options.length_column) == options.reads.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("length_column '", options.length_column,
+    return absl::InvalidArgumentError(absl::StrCat("length_column '", EscapeForMessage(options.length_column),
                                                    "' is not among its reads; these are ", Quoted(options.reads)));
   }
   const uint32_t column = schema_.Find(options.length_column);
@@ -186,8 +196,9 @@ absl::StatusOr<const Lease*> Table::FindLease(LeaseId lease) const {
   if (lease == kNoLease || lease > leases_.last()) {
     return absl::NotFoundError(absl::StrCat("partition '", options_.name, "' has no lease ", lease));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("lease ", lease, " is over: it expired, or its rows are all completed, released or cleared"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "lease ", lease, " is over: it expired, its consumer was dropped or rolled back, or its rows are all ",
+      "completed, released, dropped, sent back or cleared"));
 }
 
 bool Table::Holds(const Lease& lease, const Place& place) const {
@@ -295,6 +306,11 @@ absl::StatusOr<std::vector<RowId>> Table::CheckRequeue(const RequeueRequest& req
 absl::StatusOr<Table::FetchPlan> Table::CheckFetch(const FetchRequest& request) const {
   if (request.rows.empty()) return absl::InvalidArgumentError("a fetch names no rows");
   if (request.columns.empty()) return absl::InvalidArgumentError("a fetch names no columns");
+  if (request.rows.size() > kMaxFetchedCells / request.columns.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a fetch names ", request.rows.size(), " rows and ",
+                                                   request.columns.size(), " columns; at most ", kMaxFetchedCells,
+                                                   " cells are possible: fetch fewer rows at once"));
+  }
   FetchPlan plan;
   std::vector<bool> named(schema_.size());
   for (const std::string& name : request.columns) {
@@ -335,6 +351,8 @@ absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) 
   }
   TDOCK_RETURN_IF_ERROR(CheckRows(request.rows));
   if (!request.rows.empty()) return ClearPlan{request.rows, {}};
+  // Before any of their rows are collected.
+  if (AnyTwice(request.groups)) return absl::InvalidArgumentError("a group is named twice");
   std::vector<RowId> rows;
   for (GroupId id : request.groups) {
     const Group* const group = groups_.Find(id);
@@ -343,7 +361,6 @@ absl::StatusOr<Table::ClearPlan> Table::CheckClear(const ClearRequest& request) 
     }
     rows.insert(rows.end(), group->rows.begin(), group->rows.end());
   }
-  if (AnyTwice(request.groups)) return absl::InvalidArgumentError("a group is named twice");
   if (!request.groups.empty()) return ClearPlan{std::move(rows), request.groups};
   pages_.ForEachRow(0, [&](const Place& place) {
     if (labels_.Match(place.row(), request.tags)) rows.push_back(place.row());
@@ -387,8 +404,10 @@ absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
   }
   ListResult result;
   int64_t looked_at = 0;
+  size_t listed_bytes = 0;
   pages_.ForEachRow(request.from, [&](const Place& place) {
-    if (static_cast<int64_t>(result.rows.size()) == request.limit || looked_at == kMaxListedRows) {
+    if (static_cast<int64_t>(result.rows.size()) == request.limit || looked_at == kMaxListedRows ||
+        listed_bytes >= kMaxListedBytes) {
       result.next = place.row();
       return false;
     }
@@ -398,6 +417,7 @@ absl::StatusOr<ListResult> Table::List(const ListRequest& request) const {
     if (std::any_of(columns.begin(), columns.end(), [&](uint32_t c) { return place.cell(c).empty(); })) return true;
     const Labels::Label& label = labels_.Of(place.row());
     const Histories::History& history = histories_.Of(place.row());
+    listed_bytes += BytesOf(label);
     result.rows.push_back({place.row(), place.group_id(), label.key, label.tags == nullptr ? Tags() : *label.tags,
                            history.age, history.epoch});
     return true;

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,8 +17,9 @@ namespace {
 
 // A message names at most this many reasons, leases or groups, and counts the rest.
 constexpr int kNamed = 10;
-// At most this many rows are examined for reasons.
+// At most this many rows are examined for reasons, and of a fetch about this many of their missing cells.
 constexpr size_t kLookedAt = 100;
+constexpr size_t kCellsLookedAt = 4096;
 
 // Rows in ascending order: "3", "4 to 7, 9".
 std::string RangesOf(const std::vector<RowId>& rows) {
@@ -100,22 +103,22 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
   return text;
 }
 
-bool Table::AddMissing(RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) const {
+size_t Table::AddMissing(RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) const {
   const std::optional<Place> place = pages_.Find(row);
-  if (!place.has_value()) return false;
+  if (!place.has_value()) return 0;
   std::vector<std::pair<std::string, std::vector<std::string>>> columns_by_reason;
+  absl::flat_hash_map<std::string, size_t> places;  // of the reasons
+  size_t cells = 0;
   for (uint32_t column : columns) {
     if (!place->cell(column).empty()) continue;
+    ++cells;
     std::string why = WriterText(*place, column, now);
-    auto same = std::find_if(columns_by_reason.begin(), columns_by_reason.end(),
-                             [&](const auto& known) { return known.first == why; });
-    if (same == columns_by_reason.end()) {
-      same = columns_by_reason.emplace(same, std::move(why), std::vector<std::string>());
-    }
-    same->second.push_back(schema_[column].spec.name);
+    const auto [known, is_new] = places.try_emplace(why, columns_by_reason.size());
+    if (is_new) columns_by_reason.emplace_back(std::move(why), std::vector<std::string>());
+    columns_by_reason[known->second].second.push_back(schema_[column].spec.name);
   }
   for (auto& [why, names] : columns_by_reason) missing.Add(row, std::move(why), std::move(names));
-  return !columns_by_reason.empty();
+  return cells;
 }
 
 void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
@@ -209,12 +212,21 @@ std::string Table::Explain(uint32_t index, absl::Time now) const {
 }
 
 std::string Table::ExplainFetch(const FetchRequest& request, const FetchPlan& plan, absl::Time now) const {
-  std::string text = absl::StrCat(plan.missing_cells, " cells are missing");
   MissingCells missing;
-  size_t looked_at = 0;
+  absl::flat_hash_set<RowId> seen;  // a row may be named several times
+  size_t rows = 0, cells = 0;
   for (RowId row : request.rows) {
-    if (AddMissing(row, plan.columns, now, missing) && ++looked_at == kLookedAt) break;
+    if (!seen.insert(row).second) continue;
+    if (rows < kLookedAt && cells < kCellsLookedAt) {
+      const size_t of_row = AddMissing(row, plan.columns, now, missing);
+      rows += of_row > 0 ? 1 : 0;
+      cells += of_row;
+    } else {
+      cells += static_cast<size_t>(
+          std::count_if(plan.columns.begin(), plan.columns.end(), [&](uint32_t column) { return Lacks(row, column); }));
+    }
   }
+  std::string text = absl::StrCat(cells, " cells are missing");
   missing.AppendTo(text);
   return text;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
 #include "dock/table/table.h"
@@ -133,8 +134,8 @@ absl::Status Table::RestoreNumbers(const TableImage& image) {
     return !is_kept;
   });
   if (kept == image.retainers.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("rows are retained for consumer '", *kept, "', which retain_for does not name in this place"));
+  return absl::InvalidArgumentError(absl::StrCat("rows are retained for consumer '", EscapeForMessage(*kept),
+                                                 "', which retain_for does not name in this place"));
 }
 
 absl::Status Table::RestoreColumns(const TableImage& image) {

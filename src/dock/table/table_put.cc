@@ -72,9 +72,13 @@ absl::Status Table::CheckSizeOfPut(const PutRequest& request) const {
   if (rows == 0 || (!cells && request.new_rows == 0 && request.tags.empty())) {
     return absl::InvalidArgumentError("the batch has no rows");
   }
-  if (rows <= kMaxRowsPerPut) return absl::OkStatus();
+  if (rows > kMaxRowsPerPut) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the put has ", rows, " rows; at most ", kMaxRowsPerPut, " fit one put"));
+  }
+  if (request.batch.columns().size() <= kMaxColumns) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the put has ", rows, " rows; at most ", kMaxRowsPerPut, " fit one put"));
+      absl::StrCat("the put has ", request.batch.columns().size(), " columns; a partition has at most ", kMaxColumns));
 }
 
 int64_t Table::RowsClaimedBy(const PutRequest& request) const {
@@ -108,8 +112,8 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& requ
   for (const NamedColumn& given : request.batch.columns()) {
     absl::StatusOr<uint32_t> index = FindColumn(given.name, guess);
     if (!index.ok()) {
-      if (!options_.growing) return std::move(index).status();
       TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
+      if (!options_.growing) return std::move(index).status();
       index = Schema::kNone;
       ++more;
     } else if (const Schema::Column& column = schema_[*index];

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/tensor/balance.h"
 #include "dock/table/table.h"
 
@@ -180,7 +181,7 @@ absl::StatusOr<std::vector<RowId>> Table::ChooseBy(CustomSampler& sampler, const
     for (RowId unit : window) candidates.push_back(CandidateOf(consumer, unit, length_of));
     chosen = sampler.Choose(candidates, min, max, seed);
   } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
+    return absl::InternalError(EscapeUnprintable(error.what()));
   } catch (...) {
     return absl::InternalError("threw something other than a std::exception");
   }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/utf8.h"
 #include "tdock/rows.h"
 
 namespace tdock::dock {
@@ -28,7 +29,7 @@ std::string Quoted(const Things& things, NameOf name_of) {
   size_t named = 0;
   for (const auto& thing : things) {
     if (named == kMostNamed) break;
-    absl::StrAppend(&text, named++ == 0 ? "'" : ", '", name_of(thing), "'");
+    absl::StrAppend(&text, named++ == 0 ? "'" : ", '", EscapeUnprintable(name_of(thing)), "'");
   }
   if (things.size() > named) absl::StrAppend(&text, " and ", things.size() - named, " more");
   return text.empty() ? "none" : text;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock::mindspeed {
 namespace {
@@ -43,8 +44,8 @@ absl::StatusOr<std::vector<int64_t>> IntegersOf(absl::string_view name, const Co
   for (int64_t row = 0; row < column.rows(); ++row) {
     const std::span<const std::byte> bytes = column.RowBytes(row);
     if (read == nullptr || bytes.size() != SizeOf(type.dtype)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("column '", name, "' must hold one integer in each row; it holds ", ToString(type)));
+      return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name),
+                                                     "' must hold one integer in each row; it holds ", ToString(type)));
     }
     integers.push_back(read(bytes.data()));
   }

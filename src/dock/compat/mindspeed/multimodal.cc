@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "tdock/compat/mindspeed.h"
 
 namespace tdock {
@@ -40,8 +41,9 @@ absl::StatusOr<Column> AsRowsOfOne(absl::string_view name, const Column& column)
   if (one_each)
     return Column::MakeDense(column.type().dtype, {1}, column.rows(), Buffer::CopyOf(column.PayloadBytes()));
   if (name == "video_fps" && column.type().kind == ColumnKind::kRagged) return column;
-  return absl::InvalidArgumentError(
-      absl::StrCat("column '", name, "' must hold one number for each prompt; it holds ", ToString(column.type())));
+  return absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name),
+                                                 "' must hold one number for each prompt; it holds ",
+                                                 ToString(column.type())));
 }
 
 }  // namespace

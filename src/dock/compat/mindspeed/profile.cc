@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock {
 
@@ -161,7 +162,7 @@ absl::Status Profile::Begin() {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> there, dock_->ListPartitions());
   if (std::find(there.begin(), there.end(), name) != there.end()) {
     return absl::AlreadyExistsError(
-        absl::StrCat("there is a partition '", name, "' already; a MindSpeedDock creates its own"));
+        absl::StrCat("there is a partition '", EscapeForMessage(name), "' already; a MindSpeedDock creates its own"));
   }
   for (const auto& consumer : consumers_) {
     TDOCK_RETURN_IF_ERROR(Annotate(CheckColumns(consumer->options.writes),
@@ -225,8 +226,8 @@ absl::StatusOr<Profile::Consumer*> Profile::FindConsumer(absl::string_view name)
     if (consumer->options.name == name) return consumer.get();
     names.push_back(consumer->options.name);
   }
-  return absl::NotFoundError(absl::StrCat("dock '", options_.partition, "' has no consumer '", name, "'; it has ",
-                                          names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(absl::StrCat("dock '", options_.partition, "' has no consumer '", EscapeForMessage(name),
+                                          "'; it has ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
 absl::Status Profile::CheckColumns(const std::vector<std::string>& columns) const {

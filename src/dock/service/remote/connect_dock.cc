@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/service/remote/rpc_transport.h"
 #include "dock/service/remote/token.h"
 #include "dock/service/wire/client_session.h"
@@ -26,8 +27,8 @@ absl::StatusOr<std::unique_ptr<service::ClientTransport>> MakeTransport(const Co
   absl::string_view path = options.address;
   if (absl::ConsumePrefix(&path, "unix:")) return std::make_unique<service::SocketTransport>(std::string(path));
   if (options.address.rfind(':') == std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the address of a dock server is 'host:port' or 'unix:/path', not '", options.address, "'"));
+    return absl::InvalidArgumentError(absl::StrCat("the address of a dock server is 'host:port' or 'unix:/path', not '",
+                                                   EscapeForMessage(options.address), "'"));
   }
   rpc::StreamClientOptions rpc;
   rpc.target = options.address;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "core/base/accept_failures.h"
 #include "core/base/status.h"
 #include "core/base/watchdog.h"
 #include "core/rpc/stream_server.h"
@@ -39,13 +40,18 @@ class Server final : public DockServer {
         service_(*dock_, {.dock_clock = options.dock.clock,
                           .session_grace = options.session_grace,
                           .last_lease = last_lease,
-                          .work = &work_}) {}
+                          .work = &work_}),
+        socket_failures_(options.on_stall),
+        tcp_failures_(options.on_stall) {}
   ~Server() override { Shutdown(absl::ZeroDuration()); }
 
   absl::Status Listen(const DockServerOptions& options) {
     if (!options.socket.empty()) {
+      socket_failures_.ListensOn(absl::StrCat("unix:", options.socket));
       TDOCK_ASSIGN_OR_RETURN(
-          socket_, service::SocketServer::Start(service_, pool_, {.path = options.socket, .heartbeats = &heartbeats_}));
+          socket_,
+          service::SocketServer::Start(
+              service_, pool_, {.path = options.socket, .heartbeats = &heartbeats_, .failures = &socket_failures_}));
     }
     if (!options.listen.empty()) TDOCK_RETURN_IF_ERROR(ListenToTcp(options));
     watchdog_ = std::make_unique<Watchdog>(
@@ -57,7 +63,8 @@ class Server final : public DockServer {
     rpc::StreamServerOptions rpc{.listen = options.listen,
                                  .tls = {options.tls_certificate, options.tls_key, options.tls_ca},
                                  .insecure = options.insecure,
-                                 .heartbeat = heartbeats_.Add("TCP")};
+                                 .heartbeat = heartbeats_.Add("TCP"),
+                                 .failures = &tcp_failures_};
     if (!options.token_file.empty()) {
       TDOCK_ASSIGN_OR_RETURN(rpc.token, service::ReadTokenFile(options.token_file));
     } else if (!options.token.empty()) {
@@ -65,6 +72,7 @@ class Server final : public DockServer {
     }
     TDOCK_ASSIGN_OR_RETURN(rpc_, rpc::StreamServer::Start(rpc, service::ServeOverRpc(service_, streams_)));
     host_ = options.listen.substr(0, options.listen.rfind(':'));
+    tcp_failures_.ListensOn(tcp_address());
     return absl::OkStatus();
   }
 
@@ -84,7 +92,8 @@ class Server final : public DockServer {
             .pinned_answers = counts.pins,
             .leases = counts.leases,
             .memory_bytes = static_cast<int64_t>(pool_.held_bytes()),
-            .arena_bytes = static_cast<int64_t>(pool_.held_bytes() + pool_.warm_bytes())};
+            .arena_bytes = static_cast<int64_t>(pool_.held_bytes() + pool_.warm_bytes()),
+            .accept_failures = socket_failures_.count() + tcp_failures_.count()};
   }
 
   absl::Status CheckHealth(absl::Duration within) override { return watchdog_->Check(within); }
@@ -126,6 +135,7 @@ class Server final : public DockServer {
   WorkQueue work_{WorkQueue::UsualThreads()};
   const std::unique_ptr<dock::ServedDock> dock_;
   service::Service service_;
+  AcceptFailures socket_failures_, tcp_failures_;
   std::unique_ptr<service::SocketServer> socket_;
   const std::shared_ptr<service::SessionStreams> streams_ = std::make_shared<service::SessionStreams>();
   std::unique_ptr<rpc::StreamServer> rpc_;

@@ -124,6 +124,48 @@ TEST_F(DockServerTest, SaysThatTheMemoryOfItsOptionIsUsedUp) {
   }
 }
 
+TEST_F(DockServerTest, MessagesThatAreTooLongAreRefusedAlikeOverBothTransports) {
+  Start();
+  Create("p");
+  ASSERT_EQ(client().RegisterConsumer("p", {.name = "c", .reads = {"a"}}), absl::OkStatus());
+  // Each row has a mebibyte of tags, which no other row has.
+  const auto tagged = [](int rows) {
+    PutRequest put{.partition = "p"};
+    EXPECT_EQ(put.batch.Add("a", Column::FromValues<int64_t>(std::vector<int64_t>(static_cast<size_t>(rows), 7))),
+              absl::OkStatus());
+    for (int row = 0; row < rows; ++row) {
+      Tags& tags = put.tags.emplace_back();
+      for (int i = 0; i < 1024; ++i) tags[absl::StrCat(i)] = std::string(1024, static_cast<char>('!' + row));
+    }
+    return put;
+  };
+  const PutRequest long_put = tagged(70), first = tagged(50), second = tagged(20);
+  for (const auto& each : clients_) {
+    EXPECT_THAT(each->Put(long_put).status(), Fails(Code::kInvalidArgument, {"request", "less"}));
+  }
+  EXPECT_EQ(client().GetStatus("p")->rows, 0);
+  ASSERT_EQ(client().Put(first).status(), absl::OkStatus());
+  PutRequest other = second;
+  // They differ from those of the first put.
+  for (Tags& tags : other.tags) tags["0"] = "other";
+  ASSERT_EQ(client().Put(other).status(), absl::OkStatus());
+
+  FetchRequest fetch{.partition = "p", .columns = {"a"}};
+  for (RowId row = 0; row < 70; ++row) fetch.rows.push_back(row);
+  FetchRequest half = fetch;
+  half.rows.resize(35);
+  for (const auto& each : clients_) {
+    EXPECT_THAT(each->Fetch(fetch).status(), Fails(Code::kResourceExhausted, {"answer", "less"}));
+    EXPECT_EQ(each->Fetch(half).status(), absl::OkStatus());
+    // The rows of a take that cannot be answered were not handed to anybody.
+    EXPECT_THAT(each->Take({.partition = "p", .consumer = "c", .min = 70, .max = 70}).status(),
+                Fails(Code::kResourceExhausted, {"answer", "less"}));
+    const ConsumerStatus consumer = each->GetConsumerStatus("p", "c").value();
+    EXPECT_EQ(consumer.ready, 70);
+    EXPECT_EQ(consumer.expired, 0);
+  }
+}
+
 TEST_F(DockServerTest, LeavesTheSocketOfAnotherServerWhereItIs) {
   Start();
   const std::string path = folder_.File("dock.sock");

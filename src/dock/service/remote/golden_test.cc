@@ -290,6 +290,10 @@ TEST(GoldenMessages, OfRepliesAreAsTheyWere) {
   put.mutable_put()->add_rows(4);
   put.mutable_put()->add_rows(300);
   ExpectGolden("reply_put", ControlMessage(SocketMessage::kReply, 6, put));
+  v1::Reply range;
+  range.mutable_put()->set_first(300);
+  range.mutable_put()->set_count(5);
+  ExpectGolden("reply_put_range", ControlMessage(SocketMessage::kReply, 6, range));
   v1::Reply status;
   Encode(PartitionStatus{.sealed = true,
                          .weights_version = 3,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/no_memory.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/service/remote/answer_gate.h"
 #include "dock/service/remote/envelope.h"
 #include "dock/service/wire/rows_codec.h"
@@ -16,6 +17,8 @@
 
 namespace tdock::service {
 namespace {
+
+static_assert(kMaxControlBytes == Service::kMaxControlBytes);
 
 v1::Rows* MutableRowsIn(v1::Reply& reply) {
   if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
@@ -216,7 +219,7 @@ rpc::HandlerFactory ServeOverRpc(Service& service, std::shared_ptr<SessionStream
     if (method == kCallMethod) return std::make_shared<RequestHandler>(service, std::move(sink), memory, gates);
     if (method == kSessionMethod) return std::make_shared<SessionHandler>(service, std::move(sink), streams);
     return absl::UnimplementedError(
-        absl::StrCat("there is no method '", method, "'; there are ", kCallMethod, " and ", kSessionMethod));
+        absl::StrCat("there is no method ", Quoted(method), "; there are ", kCallMethod, " and ", kSessionMethod));
   };
 }
 

@@ -162,8 +162,8 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
   answer.sent = result.sent;
   answer.status = result.status;
   if (absl::IsCancelled(answer.status)) {
-    // Only Pause cancels calls here: otherwise the server is shutting down.
-    answer.status = absl::UnavailableError("the server ended the call");
+    // Pause cancels calls here, and a server that shuts down.
+    answer.status = absl::UnavailableError("the call was cancelled, for a fork or by the server");
   }
   if (absl::IsAborted(answer.status)) {
     // The server rejected it unread.

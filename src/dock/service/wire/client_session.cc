@@ -17,6 +17,8 @@ namespace {
 
 // The longest wait is well below the second for which a server keeps a session.
 constexpr BackoffPolicy kReconnect{.initial = absl::Milliseconds(10), .max = absl::Milliseconds(100)};
+// The session's id and number of a call, and what it acknowledges, are added to a request.
+constexpr size_t kMostAddedToRequest = size_t{64} << 10;
 // If every connection waits for a response, another one is made for the message.
 constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
@@ -117,6 +119,11 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
 }
 
 absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batch& batch, const Wait& wait) {
+  if (const size_t bytes = request.ByteSizeLong(); bytes > Service::kMaxControlBytes - kMostAddedToRequest) {
+    return absl::InvalidArgumentError(absl::StrCat("a request of ", bytes, " bytes, not counting cells; the limit is ",
+                                                   Service::kMaxControlBytes - kMostAddedToRequest,
+                                                   ": ask for less in one call"));
+  }
   const absl::Time wait_until = absl::Now() + std::max(wait.wait, absl::ZeroDuration());
   const absl::Time deadline = wait_until + options_.answer_within;
   uint64_t call = 0, connection = 0;
@@ -153,7 +160,9 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
             absl::StrCat("the dock server at ", options_.address, " does not answer: a ", KindOf(request),
                          " that may wait for ", absl::FormatDuration(std::max(wait.wait, absl::ZeroDuration())),
                          " had no answer ", absl::FormatDuration(options_.answer_within),
-                         " later. The server hangs, is stopped, or is unreachable (", answer.status.message(), ")"));
+                         " later. The server hangs, is stopped or is unreachable, or so much data takes longer: "
+                         "then raise answer_within (",
+                         answer.status.message(), ")"));
       }
       if (!answer.status.ok()) return answer.status;
       if (absl::Status status = StatusOf(answer.reply); !status.ok()) return status;

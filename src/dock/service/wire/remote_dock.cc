@@ -1,9 +1,12 @@
 #include "dock/service/wire/remote_dock.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "dock/service/wire/distinct_rows.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/rows_codec.h"
@@ -31,6 +34,17 @@ class Pin {
   const uint64_t call_;
 };
 
+// `most`: the rows of the put.
+absl::StatusOr<PutResult> RowsOfPut(const v1::PutResult& message, uint64_t most) {
+  PutResult result{.rows = Numbers<RowId>(message.rows())};
+  if (message.count() > most) {
+    return absl::DataLossError(
+        absl::StrCat("the server's response has ", message.count(), " rows; the put has ", most));
+  }
+  for (uint64_t i = 0; i < message.count(); ++i) result.rows.push_back(message.first() + i);
+  return result;
+}
+
 class RemoteDock final : public Dock {
  public:
   RemoteDock(std::shared_ptr<ClientSession> session, Clock& clock) : session_(std::move(session)), clock_(clock) {}
@@ -56,10 +70,12 @@ class RemoteDock final : public Dock {
     const absl::Time now = clock_.Now();
     v1::Request request;
     Encode(put, now, request.mutable_put());
+    request.mutable_put()->set_reads_range(true);
     TDOCK_ASSIGN_OR_RETURN(
         const ClientAnswer answer,
         session_->Call(std::move(request), put.batch, {.wait = put.deadline - now, .cancel = put.cancel}));
-    return PutResult{.rows = Numbers<RowId>(answer.reply.put().rows())};
+    const int64_t most = std::max({put.batch.rows(), put.new_rows, static_cast<int64_t>(put.rows.size())});
+    return RowsOfPut(answer.reply.put(), static_cast<uint64_t>(most));
   }
   absl::StatusOr<Taken> Take(const TakeRequest& take) override {
     const absl::Time now = clock_.Now();
@@ -77,10 +93,19 @@ class RemoteDock final : public Dock {
     const absl::Time now = clock_.Now();
     v1::Request request;
     Encode(fetch, now, request.mutable_fetch());
+    const std::optional<DistinctRows> distinct = FindRepeated(fetch);
+    if (distinct.has_value()) {
+      request.mutable_fetch()->clear_rows();
+      Append(distinct->rows, request.mutable_fetch()->mutable_rows());
+    }
     TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
                            session_->Call(std::move(request), Batch(),
                                           {.wait = fetch.deadline - now, .cancel = fetch.cancel, .repeatable = true}));
-    return Rebuild(answer.reply.rows(), std::move(answer.cells));
+    TDOCK_ASSIGN_OR_RETURN(Rows rows, Rebuild(answer.reply.rows(), std::move(answer.cells)));
+    if (!distinct.has_value()) return rows;
+    if (rows.size() == distinct->rows.size()) return RowsAt(rows, distinct->positions);
+    return absl::DataLossError(
+        absl::StrCat("the server's response has ", rows.size(), " rows; ", distinct->rows.size(), " were fetched"));
   }
 
   absl::Status Complete(const LeaseRequest& lease) override { return Do(kOnce, &v1::Request::mutable_complete, lease); }

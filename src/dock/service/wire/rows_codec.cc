@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/service/wire/fields.h"
 #include "dock/table/rows_data.h"
 
@@ -134,37 +135,100 @@ absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memo
   return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
 }
 
-// A run of one cell. Returns the number of bytes that it has room for. Bytes that are in no segment are appended to
-// `inline_bytes`.
-uint64_t BeginRun(std::span<const std::byte> cell, const Locate& locate, std::string& inline_bytes, v1::ViewRun* run) {
-  run->set_cell_bytes(cell.size());
-  run->set_count(1);
-  // A cell without bytes may be located after the last byte of its memory.
-  if (cell.empty()) return 0;
-  if (const std::optional<SharedPlace> place = locate(cell.data()); place.has_value()) {
-    run->set_segment(place->segment);
-    run->set_offset(place->offset);
-    return place->bytes;
-  }
-  inline_bytes.resize((inline_bytes.size() + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment);
-  run->set_is_inline(true);
-  run->set_offset(inline_bytes.size());
-  return kMaxInlineBytes + cell.size();
-}
+// The bytes of cells that are in no segment.
+class InlineCells {
+ public:
+  explicit InlineCells(std::string& bytes) : bytes_(bytes) {}
 
-// Adds a cell that directly follows the last one.
-void AddToRun(uint64_t cell_bytes, v1::ViewRun* run) {
-  if (run->each_bytes_size() == 0 && cell_bytes == run->cell_bytes()) {
-    run->set_count(run->count() + 1);
-    return;
+  // Begins a run with this cell. True if an earlier run begins with it, too: then both share its bytes, so that a row
+  // that is named many times costs its bytes once.
+  bool Begin(std::span<const std::byte> cell, v1::ViewRun* run) {
+    const size_t end = (bytes_.size() + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment;
+    const auto [first, is_new] = first_cells_.try_emplace(std::pair(cell.data(), cell.size()), end);
+    run->set_is_inline(true);
+    run->set_offset(first->second);
+    if (is_new) bytes_.resize(end);
+    return !is_new;
   }
-  if (run->each_bytes_size() == 0) {
-    run->mutable_each_bytes()->Resize(static_cast<int>(run->count()), run->cell_bytes());
-    run->clear_count();
-    run->clear_cell_bytes();
+  absl::Status Append(std::span<const std::byte> cell) {
+    if (bytes_.size() > kMaxInlineBytes || cell.size() > kMaxInlineBytes - bytes_.size()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "an answer carries at most ", kMaxInlineBytes, " bytes of cells that lie in no segment; it has ",
+          bytes_.size(), " of them, and the next cell has ", cell.size(), ": ask for fewer rows in one call"));
+    }
+    bytes_.append(reinterpret_cast<const char*>(cell.data()), cell.size());
+    return absl::OkStatus();
   }
-  run->add_each_bytes(cell_bytes);
-}
+
+ private:
+  std::string& bytes_;
+  // The first cells of runs, and where they are.
+  absl::flat_hash_map<std::pair<const std::byte*, size_t>, uint64_t> first_cells_;
+};
+
+// The views of one column's cells.
+class ColumnViews {
+ public:
+  ColumnViews(const Locate& locate, InlineCells& inline_cells, v1::Rows* message)
+      : locate_(locate), inline_cells_(inline_cells), message_(message) {}
+
+  // A cell without bytes continues any run.
+  absl::Status Add(std::span<const std::byte> cell) {
+    const bool continues = run_ != nullptr && (cell.empty() || (cell.data() == end_ && cell.size() <= left_));
+    bool copied = false;
+    if (continues) {
+      AddToRun(cell.size());
+    } else {
+      copied = Begin(cell);
+    }
+    if (cell.empty()) return absl::OkStatus();
+    left_ -= cell.size();
+    end_ = cell.data() + cell.size();
+    return run_->is_inline() && !copied ? inline_cells_.Append(cell) : absl::OkStatus();
+  }
+
+ private:
+  // A run of one cell. True if its bytes are in the message already.
+  bool Begin(std::span<const std::byte> cell) {
+    run_ = message_->add_views();
+    run_->set_cell_bytes(cell.size());
+    run_->set_count(1);
+    left_ = 0;
+    end_ = nullptr;
+    // A cell without bytes may be located after the last byte of its memory.
+    if (cell.empty()) return false;
+    if (const std::optional<SharedPlace> place = locate_(cell.data()); place.has_value()) {
+      run_->set_segment(place->segment);
+      run_->set_offset(place->offset);
+      left_ = place->bytes;
+      return false;
+    }
+    const bool copied = inline_cells_.Begin(cell, run_);
+    left_ = copied ? cell.size() : kMaxInlineBytes + cell.size();
+    return copied;
+  }
+  void AddToRun(uint64_t cell_bytes) {
+    if (run_->each_bytes_size() == 0 && cell_bytes == run_->cell_bytes()) {
+      run_->set_count(run_->count() + 1);
+      return;
+    }
+    if (run_->each_bytes_size() == 0) {
+      run_->mutable_each_bytes()->Resize(static_cast<int>(run_->count()), run_->cell_bytes());
+      run_->clear_count();
+      run_->clear_cell_bytes();
+    }
+    run_->add_each_bytes(cell_bytes);
+  }
+
+  const Locate& locate_;
+  InlineCells& inline_cells_;
+  v1::Rows* const message_;
+  v1::ViewRun* run_ = nullptr;
+  // Behind the last cell with bytes; and how many bytes may follow there within the run's segment: another may be
+  // mapped right after it.
+  const std::byte* end_ = nullptr;
+  uint64_t left_ = 0;
+};
 
 absl::Status CheckLists(const v1::Rows& message) {
   const auto rows = static_cast<size_t>(message.ids_size());
@@ -266,38 +330,46 @@ absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_byt
   return batch;
 }
 
-absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message) {
-  std::string& inline_bytes = *message->mutable_inline_bytes();
+absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message, int max_runs) {
+  InlineCells inline_cells(*message->mutable_inline_bytes());
   for (size_t column = 0; column < rows.columns().size(); ++column) {
-    v1::ViewRun* run = nullptr;
-    const std::byte* end = nullptr;
-    // Within the run's segment: another may be mapped right after it.
-    uint64_t left = 0;
+    ColumnViews views(locate, inline_cells, message);
     for (size_t row = 0; row < rows.size(); ++row) {
       const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
       if (bytes.data() == nullptr) continue;
-      if (run == nullptr || bytes.data() != end || bytes.size() > left) {
-        run = message->add_views();
-        left = BeginRun(bytes, locate, inline_bytes, run);
-        // Nothing directly follows a cell whose place is not known.
-        end = bytes.empty() ? nullptr : bytes.data();
-      } else {
-        AddToRun(bytes.size(), run);
+      TDOCK_RETURN_IF_ERROR(views.Add(bytes));
+      if (message->views_size() > max_runs) {
+        return absl::OutOfRangeError(
+            absl::StrCat("the cells lie in more than ", max_runs, " runs: ask for fewer rows in one call"));
       }
-      if (run->is_inline()) {
-        if (inline_bytes.size() > kMaxInlineBytes || bytes.size() > kMaxInlineBytes - inline_bytes.size()) {
-          return absl::AbortedError(
-              absl::StrCat("row ", rows.ids()[row], ", column '", rows.columns()[column].name,
-                           "' is not in the memory of the partition's cells: the partition was dropped, and "
-                           "another created in its place"));
-        }
-        inline_bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      }
-      left -= bytes.size();
-      if (end != nullptr) end += bytes.size();
     }
   }
   return absl::OkStatus();
+}
+
+Rows Gathered(const Rows& rows, Memory& memory) {
+  Rows::Data data = Rows::Data::Of(rows);
+  data.pins.clear();
+  const size_t count = rows.size();
+  for (size_t column = 0; column < rows.columns().size(); ++column) {
+    const std::span<Cell> cells = std::span(data.cells).subspan(column * count, count);
+    size_t total = 0;
+    for (const Cell& cell : cells) total += cell.bytes.size();
+    Buffer values = memory.Allocate(total);
+    std::byte* end = values.mutable_data();
+    for (Cell& cell : cells) {
+      if (cell.bytes.data() == nullptr) continue;
+      if (cell.bytes.empty()) {
+        cell.bytes = std::span(&kNoBytes, 0);
+        continue;
+      }
+      std::byte* const begin = end;
+      end = std::copy(cell.bytes.begin(), cell.bytes.end(), begin);
+      cell.bytes = {begin, end};
+    }
+    data.pins.push_back(values.owner());
+  }
+  return std::move(data).ToRows();
 }
 
 absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
@@ -317,7 +389,8 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
         const std::string& name = message.columns(static_cast<int>(column)).name();
         if (named.name != name || named.column.rows() != rows) {
           return absl::InvalidArgumentError(absl::StrCat("a frame with ", named.column.rows(), " rows of column '",
-                                                         named.name, "' instead of ", rows, " of '", name, "'"));
+                                                         EscapeForMessage(named.name), "' instead of ", rows, " of '",
+                                                         EscapeForMessage(name), "'"));
         }
         bytes.pins.push_back(named.column.values().owner());
       }

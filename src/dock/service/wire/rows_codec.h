@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,7 +27,8 @@ absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_byt
 int64_t BytesInFrame(const Rows& rows);
 
 // Where the bytes are, for a reader who sees the same memory. Cells that `locate` does not find are put into the
-// message. Aborted if those have more than kMaxInlineBytes.
+// message. ResourceExhausted if those have more than kMaxInlineBytes, OutOfRange if the cells are scattered over more
+// than `max_runs` runs of adjacent ones: then Gathered() helps.
 struct SharedPlace {
   uint64_t segment = 0;
   uint64_t offset = 0;
@@ -35,7 +37,12 @@ struct SharedPlace {
 };
 using Locate = std::function<std::optional<SharedPlace>(const std::byte*)>;
 inline constexpr uint64_t kMaxInlineBytes = 16 << 20;
-absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message);
+absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message,
+                         int max_runs = std::numeric_limits<int>::max());
+
+// The same rows, with copies of their cells: those of each column one behind the other in `memory`. They do not keep
+// the cells that were copied. Throws std::bad_alloc as the memory does.
+Rows Gathered(const Rows& rows, Memory& memory);
 
 // The bytes of the existing cells, column after column.
 struct CellBytes {

@@ -1,5 +1,4 @@
 #include "dock/service/wire/rows_codec.h"
-#include "dock/table/rows_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,11 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
+#include "dock/store/warm_memory.h"
+#include "dock/table/rows_data.h"
 
 namespace tdock::service {
 namespace {
@@ -69,8 +73,51 @@ TEST(Views, MoreThanAMessageMayHaveIsRefused) {
   for (const auto& rows : {TextsAt(large, {{0, large.size() - 1}, {large.size() - 1, 1}, {0, 1}}),
                            TextsAt(large, {{5, large.size() - 5}, {0, 100}})}) {
     message.Clear();
-    EXPECT_EQ(EncodeViews(rows, nowhere, &message).code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(EncodeViews(rows, nowhere, &message),
+                Fails(absl::StatusCode::kResourceExhausted, {absl::StrCat(kMaxInlineBytes), "fewer rows"}));
   }
+}
+
+TEST(Views, ACellThatIsNamedManyTimesLiesInTheMessageOnce) {
+  const std::string heap(4096, 'x');
+  std::vector<std::pair<size_t, size_t>> places(300'000, {16, 8});
+  places[1] = {24, 8};
+  v1::Rows message;
+  ASSERT_EQ(EncodeViews(
+                TextsAt(heap, places), [](const std::byte*) { return std::nullopt; }, &message),
+            absl::OkStatus());
+  EXPECT_LT(message.inline_bytes().size(), 256u);
+  const auto look = [](uint64_t, uint64_t, uint64_t) { return absl::NotFoundError("there are no segments"); };
+  EXPECT_THAT(*Decoded(TextsAt(heap, places), message, look), testing::Each("xxxxxxxx"));
+  for (const v1::ViewRun& run : message.views()) ASSERT_EQ(run.offset() % Buffer::kAlignment, 0u);
+}
+
+TEST(Views, CellsWithoutBytesBreakNoRun) {
+  const std::string heap = "one, two";
+  v1::Rows message;
+  ASSERT_EQ(EncodeViews(
+                TextsAt(heap, {{0, 3}, {7, 0}, {3, 2}, {0, 0}, {0, 0}, {5, 3}}),
+                [](const std::byte*) { return SharedPlace{.segment = 1, .offset = 64, .bytes = 8}; }, &message),
+            absl::OkStatus());
+  ASSERT_EQ(message.views_size(), 1);
+  EXPECT_THAT(message.views(0).each_bytes(), testing::ElementsAre(3u, 0u, 2u, 0u, 0u, 3u));
+}
+
+TEST(Views, ScatteredCellsAreOneRunOnceTheyAreGathered) {
+  const std::string heap = "abcdefghijklmnop";
+  Rows rows = TextsAt(heap, {{14, 2}, {8, 1}, {0, 0}, {2, 3}, {8, 1}, {0, 2}});
+  const auto locate = [](const std::byte*) { return SharedPlace{.segment = 1, .offset = 0, .bytes = 1 << 20}; };
+  v1::Rows message;
+  EXPECT_THAT(EncodeViews(rows, locate, &message, /*max_runs=*/4), Fails(absl::StatusCode::kOutOfRange, {"4 runs"}));
+  dock::WarmMemory memory;
+  const Rows gathered = Gathered(rows, memory);
+  message.Clear();
+  ASSERT_EQ(EncodeViews(gathered, locate, &message, /*max_runs=*/1), absl::OkStatus());
+  EXPECT_EQ(message.views_size(), 1);
+  rows = Rows();
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < gathered.size(); ++i) texts.emplace_back(*gathered.Text(i, "a"));
+  EXPECT_THAT(texts, testing::ElementsAre("op", "i", "", "cde", "i", "ab"));
 }
 
 TEST(Views, ARunEndsWhereItsSegmentDoesThoughAnotherIsMappedRightBehind) {

@@ -7,12 +7,19 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "core/base/testing/hostile_text.h"
+#include "dock/service/wire/distinct_rows.h"
 #include "dock/service/wire/rows_codec.h"
 #include "tdock/frame.h"
 
 namespace tdock::service {
 namespace {
+
+struct Heap final : Memory {
+  Buffer Allocate(size_t size_bytes) override { return Buffer::Allocate(size_bytes); }
+};
 
 // Looks at every byte of the rows, for the sanitizer.
 void Read(const Rows& rows) {
@@ -24,7 +31,7 @@ void Read(const Rows& rows) {
     }
   }
   if (sum == ~uint64_t{0}) std::abort();  // no input is long enough
-  rows.ToBatch().IgnoreError();
+  CheckMessage(rows.ToBatch().status());
   v1::Rows message;
   Encode(rows, &message);
   CellsOf(rows, nullptr, 1 << 20).IgnoreError();
@@ -40,7 +47,12 @@ void TryViews(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_
   if (!cells.ok()) return;
   cells->pins.push_back(bytes);
   const absl::StatusOr<Rows> rows = Decode(message, *std::move(cells));
-  if (rows.ok()) Read(*rows);
+  if (!rows.ok()) return;
+  Read(*rows);
+  Heap heap;
+  Read(Gathered(*rows, heap));
+  const std::vector<uint32_t> twice(rows->empty() ? 0 : 2, 0);
+  Read(RowsAt(*rows, twice));
 }
 
 void TryFrame(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "core/base/no_memory.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/service/wire/call_cost.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/request_codec.h"
@@ -43,15 +44,47 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
 
 // Messages with more bytes take long.
 constexpr size_t kLongMessage = 64 << 10;
+// Bytes for what a transport adds to a response: a pin, and how its cells follow.
+constexpr size_t kMostAdded = 64;
 
-// An empty response filled by `fill`, or its error.
+absl::Status CheckReplySize(uint64_t bytes) {
+  constexpr uint64_t kMost = Service::kMaxControlBytes - kMostAdded;
+  if (bytes <= kMost) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes, " bytes, not counting cells; the limit is ",
+                                                   kMost, ": ask for less in one call"));
+}
+
+// The rows' message. Keys are counted before they are copied: a row with a long key may be named very often.
+absl::Status EncodeRows(const Rows& rows, v1::Rows* message) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < rows.size(); ++i) bytes += rows.key(i).size();
+  TDOCK_RETURN_IF_ERROR(CheckReplySize(bytes));
+  Encode(rows, message);
+  return absl::OkStatus();
+}
+
+// An empty response filled by `fill`, or its error, or ResourceExhausted if it is too long.
 template <class F>
 std::shared_ptr<const Answer> MakeAnswer(F fill) {
   auto answer = std::make_shared<Answer>();
   const absl::Status status = OrNoMemory("the answer", [&] { return fill(*answer); });
   if (!status.ok()) return Failure(status);
-  answer->large = IsLarge(answer->rows) || answer->reply.ByteSizeLong() > kLongMessage;
+  const size_t bytes = answer->reply.ByteSizeLong();
+  if (absl::Status fits = CheckReplySize(bytes); !fits.ok()) return Failure(fits);
+  answer->large = IsLarge(answer->rows) || bytes > kLongMessage;
   return answer;
+}
+
+// The rows of a put. Consecutive ones take little room, if the client understands that: with millions of new rows, the
+// put must not fail because it cannot be answered.
+void EncodeRowsOfPut(std::span<const RowId> rows, bool as_range, v1::PutResult* message) {
+  const auto is_gap = [](RowId row, RowId next) { return next != row + 1; };
+  if (as_range && !rows.empty() && std::adjacent_find(rows.begin(), rows.end(), is_gap) == rows.end()) {
+    message->set_first(rows.front());
+    message->set_count(rows.size());
+  } else {
+    Append(rows, message->mutable_rows());
+  }
 }
 
 // A decoded message, which may take several times the memory of its wire form.
@@ -107,7 +140,8 @@ absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
       session = found->second;
     } else {
       std::string id = RandomBytes(16);
-      session = std::make_shared<Session>(id, hello.client(), Session::kMaxBytes, options_.work);
+      session = std::make_shared<Session>(id, EscapeForMessage(hello.client(), kMaxClientName), Session::kMaxBytes,
+                                          options_.work);
       sessions_.emplace(std::move(id), session);
     }
     // Under the lock, so that the session does not end in between.
@@ -292,12 +326,13 @@ void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, 
       if (!status.ok()) return finish(Failure(status));
       put->batch = std::move(batch);
       put->cancel = std::move(cancel);
-      dock_.StartPut(*std::move(put), [finish](const absl::StatusOr<PutResult>& result) {
-        finish(MakeAnswer([&](Answer& answer) {
-          if (result.ok()) Append(result->rows, answer.reply.mutable_put()->mutable_rows());
-          return result.status();
-        }));
-      });
+      dock_.StartPut(*std::move(put),
+                     [finish, as_range = request.put().reads_range()](const absl::StatusOr<PutResult>& result) {
+                       finish(MakeAnswer([&](Answer& answer) {
+                         if (result.ok()) EncodeRowsOfPut(result->rows, as_range, answer.reply.mutable_put());
+                         return result.status();
+                       }));
+                     });
       return;
     }
     case v1::Request::kTake: {
@@ -310,14 +345,13 @@ void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, 
       absl::StatusOr<FetchRequest> fetch = DecodeAs<FetchRequest>(request.fetch(), Now());
       if (!fetch.ok()) return finish(Failure(fetch.status()));
       fetch->cancel = std::move(cancel);
-      std::shared_ptr<const Memory> memory = MemoryOf(fetch->partition);
+      std::shared_ptr<Memory> memory = MemoryOf(fetch->partition);
       dock_.StartFetch(*std::move(fetch), [finish, memory](const absl::StatusOr<Rows>& rows) {
         finish(MakeAnswer([&](Answer& answer) {
           if (!rows.ok()) return rows.status();
           answer.memory = memory;
-          Encode(*rows, answer.reply.mutable_rows());
           answer.rows = *rows;
-          return absl::OkStatus();
+          return EncodeRows(*rows, answer.reply.mutable_rows());
         }));
       });
       return;
@@ -329,7 +363,7 @@ void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, 
 
 void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish) {
   const std::string partition = request.partition;
-  std::shared_ptr<const Memory> memory = MemoryOf(partition);
+  std::shared_ptr<Memory> memory = MemoryOf(partition);
   dock_.StartTake(std::move(request), [this, session, partition, memory, finish](const absl::StatusOr<Taken>& taken) {
     if (!taken.ok()) return finish(Failure(taken.status()));
     const HeldLease lease{partition, taken->lease};
@@ -338,13 +372,12 @@ void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest req
       v1::Taken* const message = filled.reply.mutable_taken();
       message->set_lease(taken->lease);
       message->set_remaining(ToWire(taken->expires - Now()));
-      Encode(taken->rows, message->mutable_rows());
       filled.rows = taken->rows;
       filled.lease = lease;
-      return absl::OkStatus();
+      return EncodeRows(taken->rows, message->mutable_rows());
     });
     if (answer->reply.code() != 0) {
-      Expire(lease);
+      GiveBack(lease);
     } else if (lease.lease != kNoLease && !session->Hold(lease)) {
       Expire(lease);
       answer = Failure(absl::FailedPreconditionError("the session is over, and so are its leases"));
@@ -352,6 +385,12 @@ void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest req
     CheckLeases(session);
     finish(std::move(answer));
   });
+}
+
+void Service::GiveBack(const HeldLease& lease) {
+  if (lease.lease == kNoLease) return;
+  // A partition that no longer exists has no leases either.
+  dock_.Release({.partition = lease.partition, .lease = lease.lease}).IgnoreError();
 }
 
 void Service::Expire(const HeldLease& lease) {
@@ -365,11 +404,11 @@ std::shared_ptr<const Answer> Service::Refuse(Session& session, uint64_t call, c
   std::shared_ptr<const Answer> refusal = Failure(why);
   session.Replace(call, refusal);
   session.Unpin(std::span(&call, 1));
-  Expire(answer.lease);
+  GiveBack(answer.lease);
   return refusal;
 }
 
-std::shared_ptr<const Memory> Service::MemoryOf(const std::string& partition) {
+std::shared_ptr<Memory> Service::MemoryOf(const std::string& partition) {
   // If there is no such partition, the call fails.
   absl::StatusOr<std::shared_ptr<Memory>> memory = dock_.MemoryOf(partition);
   return memory.ok() ? *std::move(memory) : nullptr;
@@ -389,7 +428,7 @@ void Service::CheckLeases(const std::shared_ptr<Session>& session) {
 absl::Status Service::CheckLease(LeaseId lease) const {
   if (lease == kNoLease || lease > options_.last_lease) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "lease ", lease, " was given out before the server was restarted: it is over, and its rows are gone"));
+      "lease ", lease, " was not given out since the server started: leases end with the server that gave them out"));
 }
 
 absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {

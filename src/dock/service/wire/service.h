@@ -39,6 +39,10 @@ struct ServiceOptions {
 class Service {
  public:
   static constexpr uint32_t kProtocol = 1;
+  // The limit on a Request, and on a Reply without the places of its cells.
+  static constexpr size_t kMaxControlBytes = size_t{64} << 20;
+  // Maximum length of the name that a client gives itself; the rest is cut off.
+  static constexpr size_t kMaxClientName = 255;
 
   // The dock must outlive the service.
   Service(dock::ServedDock& dock, const ServiceOptions& options);
@@ -114,8 +118,11 @@ class Service {
   void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
           const Finish& finish);
   void StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish);
+  // The client will never know of it: its rows are ready again, as if it had not been.
+  void GiveBack(const HeldLease& lease);
+  // The client may have had it, and is gone.
   void Expire(const HeldLease& lease);
-  std::shared_ptr<const Memory> MemoryOf(const std::string& partition);
+  std::shared_ptr<Memory> MemoryOf(const std::string& partition);
   absl::Status CheckLease(LeaseId lease) const;
   void CheckLeases(const std::shared_ptr<Session>& session);
   // Calls that never wait.

@@ -6,6 +6,9 @@
 #include <stop_token>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/patience.h"
 #include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/testing/serve.h"
@@ -60,8 +63,66 @@ TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
   EXPECT_EQ(Take(1)->reply.code(), static_cast<uint32_t>(Code::kResourceExhausted));
   const ConsumerStatus status = test_.dock->GetConsumerStatus("p", "c").value();
   EXPECT_EQ(status.leased, 0);
-  EXPECT_EQ(status.expired, 1);
-  EXPECT_TRUE(Take(3)->reply.has_taken());
+  EXPECT_EQ(status.expired, 0);
+  const std::shared_ptr<const Answer> again = Take(3);
+  EXPECT_TRUE(again->reply.has_taken());
+  EXPECT_EQ(again->rows.redeliveries(0), 0) << "nobody has had it";
+}
+
+TEST_F(ServiceTest, ConsecutiveRowsOfAPutAreARangeForClientsThatReadThose) {
+  const auto put = [&](uint64_t call, bool reads_range, std::vector<RowId> rows) {
+    v1::Request request;
+    request.set_call(call);
+    PutRequest of{.partition = "p", .new_rows = rows.empty() ? 3 : 0, .rows = std::move(rows)};
+    if (!of.rows.empty()) of.tags = {{{"a", "b"}}};
+    Encode(of, absl::Now(), request.mutable_put());
+    request.mutable_put()->set_reads_range(reads_range);
+    v1::PutResult result;
+    test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { result = got->reply.put(); });
+    return result;
+  };
+  EXPECT_THAT(put(1, false, {}).rows(), testing::ElementsAre(1u, 2u, 3u));
+  const v1::PutResult range = put(2, true, {});
+  EXPECT_EQ(range.rows_size(), 0);
+  EXPECT_EQ(range.first(), 4u);
+  EXPECT_EQ(range.count(), 3u);
+  EXPECT_THAT(put(3, true, {5, 3}).rows(), testing::ElementsAre(5u, 3u));
+}
+
+TEST(SocketService, ScatteredCellsAreCopiedTogetherForTheirClientAndFreedAfterIt) {
+  TestSocketServer server({}, {.max_view_runs = 8});
+  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<SocketTransport>(server.path()), Clock::Real());
+  ASSERT_NE(client, nullptr);
+  ASSERT_EQ(client->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
+  std::vector<int64_t> numbers;
+  std::vector<std::vector<int32_t>> lists;
+  FetchRequest fetch{.partition = "p", .columns = {"n", "t"}};
+  for (int32_t i = 0; i < 100'000; ++i) {
+    numbers.push_back(int64_t{i} * i);
+    lists.emplace_back(static_cast<size_t>(i % 3), i);
+    fetch.rows.push_back(static_cast<RowId>(99'999 - i));
+  }
+  PutRequest put{.partition = "p"};
+  ASSERT_EQ(put.batch.Add("n", Column::FromValues<int64_t>(numbers)), absl::OkStatus());
+  ASSERT_EQ(put.batch.Add("t", Column::FromRows(lists)), absl::OkStatus());
+  ASSERT_EQ(client->Put(put).status(), absl::OkStatus());
+  const int64_t held = client->GetStatus("p")->held_bytes;
+  // Buffers are rounded up.
+  const auto beyond = [&] { return static_cast<int64_t>(server.pool.held_bytes()) - held; };
+  const auto is_settled = [&] { return beyond() < 4096; };
+  EXPECT_TRUE(Eventually(is_settled));
+  {
+    const absl::StatusOr<Rows> rows = client->Fetch(fetch);
+    ASSERT_EQ(rows.status(), absl::OkStatus());
+    for (size_t i = 0; i < rows->size(); i += 997) {
+      const size_t row = 99'999 - i;
+      EXPECT_EQ(rows->Get<int64_t>(i, "n")->front(), numbers[row]);
+      EXPECT_THAT(*rows->Get<int32_t>(i, "t"), testing::ElementsAreArray(lists[row]));
+    }
+    EXPECT_GT(beyond(), 1'000'000);
+    EXPECT_EQ(client->GetStatus("p")->held_bytes, held) << "they are not the partition's";
+  }
+  EXPECT_TRUE(Eventually(is_settled));
 }
 
 TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
@@ -75,7 +136,8 @@ TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
   const std::unique_ptr<Dock> client =
       ConnectThrough(std::make_unique<SocketTransport>(folder.File("dock.sock")), Clock::Real());
   ASSERT_NE(client, nullptr);
-  EXPECT_EQ(client->Take({.partition = "p", .consumer = "c"}).status().code(), Code::kAborted);
+  EXPECT_THAT(client->Take({.partition = "p", .consumer = "c"}).status(),
+              Fails(Code::kResourceExhausted, {"no segment", absl::StrCat(kMaxInlineBytes)}));
   const ConsumerStatus status = dock->GetConsumerStatus("p", "c").value();
   EXPECT_EQ(status.leased, 0);
   EXPECT_EQ(status.ready, 1);

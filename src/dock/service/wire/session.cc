@@ -224,9 +224,9 @@ void Session::Acknowledge(const Acknowledged& acknowledged) {
   if (!gone.empty()) Discard(std::move(gone), {});
 }
 
-void Session::Pin(uint64_t call, const Rows& rows) {
+Rows Session::Pin(uint64_t call, const Rows& rows) {
   MutexLock lock(mu_);
-  if (!over_) pins_.try_emplace(call, rows);
+  return over_ ? rows : pins_.try_emplace(call, rows).first->second;
 }
 
 void Session::Unpin(std::span<const uint64_t> calls) {

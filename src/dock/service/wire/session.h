@@ -35,8 +35,8 @@ struct HeldLease {
 struct Answer {
   v1::Reply reply = {};
   Rows rows = {};
-  // The memory that holds the bytes of the rows.
-  std::shared_ptr<const Memory> memory = {};
+  // The memory that holds the bytes of the rows, and has room for copies of them.
+  std::shared_ptr<Memory> memory = {};
   // The lease that a take was given.
   HeldLease lease = {};
   // Processing or freeing it takes long. Set by its maker.
@@ -108,8 +108,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void CancelAll() TDOCK_EXCLUDES(mu_);
   void Acknowledge(const Acknowledged& acknowledged) TDOCK_EXCLUDES(mu_);
 
-  // Keeps views until they are unpinned, under the number of the call that handed them out.
-  void Pin(uint64_t call, const Rows& rows) TDOCK_EXCLUDES(mu_);
+  // Keeps views until they are unpinned, under the number of the call that handed them out. Returns those that are
+  // kept: if the call's response is sent again, the first ones.
+  Rows Pin(uint64_t call, const Rows& rows) TDOCK_EXCLUDES(mu_);
   void Unpin(std::span<const uint64_t> calls) TDOCK_EXCLUDES(mu_);
 
   // The number of the latest large discard (acknowledged or unpinned objects that are still being freed); 0 if there is

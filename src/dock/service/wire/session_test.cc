@@ -206,6 +206,19 @@ TEST_F(SessionTest, PinsKeepViewsUntilTheyAreReleased) {
   EXPECT_EQ(pin.use_count(), 1);
 }
 
+TEST_F(SessionTest, AResponseThatIsSentAgainKeepsTheViewsOfTheFirstTime) {
+  const auto first = std::make_shared<int>(), second = std::make_shared<int>();
+  const auto rows_with = [](std::shared_ptr<const void> pin) {
+    Rows::Data data{.ids = {1}, .groups = {kNoGroup}};
+    data.pins = {std::move(pin)};
+    return std::move(data).ToRows();
+  };
+  session_.Pin(5, rows_with(first));
+  EXPECT_EQ(Rows::Data::Of(session_.Pin(5, rows_with(second))).pins.front(), first);
+  EXPECT_EQ(first.use_count(), 2);
+  EXPECT_EQ(second.use_count(), 1);
+}
+
 TEST_F(SessionTest, AsksForTwoOfManyLeasesToBeChecked) {
   for (LeaseId lease = 1; lease < 64; ++lease) session_.Hold({"train", lease});
   EXPECT_THAT(session_.TakeLeasesToCheck(), testing::IsEmpty());

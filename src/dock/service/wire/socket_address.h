@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock::service {
 
@@ -16,12 +17,13 @@ inline absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("the path of a socket, '", path, "', has ", path.size(),
-                                                   " bytes; it must have 1 to ", sizeof(address.sun_path) - 1));
+    return absl::InvalidArgumentError(absl::StrCat("the path of a socket, '", EscapeUnprintable(path, 200), "', has ",
+                                                   path.size(), " bytes; it must have 1 to ",
+                                                   sizeof(address.sun_path) - 1));
   }
   if (path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the path of a socket, '", absl::CHexEscape(path), "', holds a zero byte"));
+        absl::StrCat("the path of a socket, '", EscapeUnprintable(path), "', holds a zero byte"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;

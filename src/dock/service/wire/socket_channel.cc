@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/status_codec.h"
 #include "tdock.pb.h"
@@ -35,7 +36,7 @@ absl::Status CheckWhoListens(int fd, const std::string& path) {
   socklen_t size = sizeof(server);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) != 0) {
     return absl::UnavailableError(
-        absl::StrCat("cannot find out which user listens on '", path, "': ", std::strerror(errno)));
+        absl::StrCat("cannot find out which user listens on '", EscapeUnprintable(path), "': ", std::strerror(errno)));
   }
   const uid_t own = geteuid();
   if (server.uid == own || server.uid == 0) return absl::OkStatus();
@@ -60,7 +61,8 @@ absl::StatusOr<std::unique_ptr<SocketChannel>> SocketChannel::Connect(const std:
   const timeval timeout = absl::ToTimeval(left);
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot connect to '", path, "': ", std::strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("cannot connect to '", EscapeUnprintable(path), "': ", std::strerror(errno)));
   }
   TDOCK_RETURN_IF_ERROR(CheckWhoListens(fd, path));
   return channel;
@@ -71,7 +73,10 @@ SocketChannel::~SocketChannel() { close(fd_); }
 absl::Status SocketChannel::AwaitEvent(short event, absl::Time deadline) {
   for (;;) {
     const absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("nothing arrived in time");
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(event == POLLOUT ? "the server did not read in time what was sent"
+                                                          : "nothing arrived in time");
+    }
     pollfd watched{.fd = fd_, .events = event, .revents = 0};
     // Rounded up to the next millisecond.
     const int64_t timeout_ms = absl::ToInt64Milliseconds(std::min(left, absl::Hours(1))) + 1;
@@ -162,8 +167,9 @@ absl::StatusOr<std::optional<SocketChannel::Message>> SocketChannel::TakeMessage
   std::memcpy(&message.header, in_.data() + begin_, sizeof(SocketHeader));
   const SocketHeader& header = message.header;
   if (header.length > MaxSocketMessageBytes(header.type)) {
-    return absl::UnavailableError(absl::StrCat("the server sent a message of type ", static_cast<int>(header.type),
-                                               " with ", header.length, " bytes: it is not a dock server"));
+    return absl::UnavailableError(absl::StrCat(
+        "the server sent a message of type ", static_cast<int>(header.type), " with ", header.length,
+        " bytes; the limit is ", MaxSocketMessageBytes(header.type), ": it is no dock server, or of another release"));
   }
   if (in_.size() - begin_ - sizeof(header) < header.length) return std::nullopt;
   message.body = in_.substr(begin_ + sizeof(header), header.length);

@@ -31,6 +31,8 @@ constexpr uint32_t kLongMessageBytes = 16 << 10;
 constexpr uint64_t kLongHeaderBytes = 16 << 10;
 constexpr uint64_t kLongFrameBytes = 1 << 20;
 
+static_assert(kMaxSocketControlBytes == Service::kMaxControlBytes);
+
 v1::Rows* RowsIn(v1::Reply& reply) {
   if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
   return reply.has_rows() ? reply.mutable_rows() : nullptr;
@@ -296,7 +298,7 @@ void SocketConnection::Start(v1::Request request, Batch batch) {
 }
 
 ReplyTo SocketConnection::ReplyHere(uint64_t call) {
-  return [weak = weak_from_this(), loop = loop_, &service = shared_.service, session = connection_->session(),
+  return [weak = weak_from_this(), loop = loop_, shared = shared_, session = connection_->session(),
           call](const std::shared_ptr<const Answer>& answer) {
     // One-way messages have no response.
     if (call == 0) return;
@@ -308,11 +310,12 @@ ReplyTo SocketConnection::ReplyHere(uint64_t call) {
       if (loop->OnLoopThread()) return post(std::move(encoded));
       loop->Post([post, ready = std::make_shared<Encoded>(std::move(encoded))] { post(std::move(*ready)); });
     };
-    if (!answer->large || service.work() == nullptr || WorkQueue::OnWorker()) {
-      return send(MessageOf(service, *session, call, *answer));
+    WorkQueue* const work = shared.service.work();
+    if (!answer->large || work == nullptr || WorkQueue::OnWorker()) {
+      return send(MessageOf(shared, *session, call, *answer));
     }
-    service.work()->Post(
-        session.get(), [&service, session, call, answer, send] { send(MessageOf(service, *session, call, *answer)); });
+    work->Post(session.get(),
+               [shared, session, call, answer, send] { send(MessageOf(shared, *session, call, *answer)); });
   };
 }
 
@@ -322,53 +325,66 @@ void SocketConnection::ReplyError(uint64_t call, const absl::Status& status) {
   ReplyHere(call)(answer);
 }
 
-SocketConnection::Encoded SocketConnection::MessageOf(Service& service, Session& session, uint64_t call,
+SocketConnection::Encoded SocketConnection::MessageOf(const Shared& shared, Session& session, uint64_t call,
                                                       const Answer& answer) {
-  absl::StatusOr<Encoded> encoded = OrNoMemory("the answer", [&] { return TryToEncode(session, call, answer); });
+  absl::StatusOr<Encoded> encoded =
+      OrNoMemory("the answer", [&] { return TryToEncode(shared, session, call, answer); });
   if (encoded.ok()) return *std::move(encoded);
-  const auto refusal = service.Refuse(session, call, answer, encoded.status());
+  const auto refusal = shared.service.Refuse(session, call, answer, encoded.status());
   return {.message = ControlMessage(SocketMessage::kReply, call, refusal->reply)};
 }
 
-absl::StatusOr<SocketConnection::Encoded> SocketConnection::TryToEncode(Session& session, uint64_t call,
-                                                                        const Answer& answer) {
+absl::StatusOr<SocketConnection::Encoded> SocketConnection::TryToEncode(const Shared& shared, Session& session,
+                                                                        uint64_t call, const Answer& answer) {
+  if (answer.rows.empty()) return Encoded{.message = ControlMessage(SocketMessage::kReply, call, answer.reply)};
+  absl::StatusOr<Encoded> encoded = EncodeRows(shared, call, answer, answer.rows);
+  if (!absl::IsOutOfRange(encoded.status()) || answer.memory == nullptr) {
+    if (encoded.ok()) session.Pin(call, answer.rows);
+  } else {
+    // If the response was sent before, the client may read the copies of that time.
+    const Rows gathered = session.Pin(call, Gathered(answer.rows, *answer.memory));
+    encoded = EncodeRows(shared, call, answer, gathered);
+  }
+  if (absl::IsOutOfRange(encoded.status())) return absl::ResourceExhaustedError(encoded.status().message());
+  return encoded;
+}
+
+absl::StatusOr<SocketConnection::Encoded> SocketConnection::EncodeRows(const Shared& shared, uint64_t call,
+                                                                       const Answer& answer, const Rows& rows) {
   Encoded encoded;
-  v1::Reply with_views;
-  const v1::Reply* reply = &answer.reply;
-  if (!answer.rows.empty()) {
-    with_views = answer.reply;
-    v1::Rows* const message = RowsIn(with_views);
-    const auto* const memory = dynamic_cast<const dock::SegmentMemory*>(answer.memory.get());
-    absl::Status fault;
-    absl::flat_hash_map<uint64_t, size_t> named;  // with their sizes
-    const auto locate = [&](const std::byte* data) -> std::optional<SharedPlace> {
-      const std::optional<dock::SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
-      if (!place.has_value()) return std::nullopt;
-      auto known = named.find(place->segment);
-      if (known == named.end()) {
-        absl::StatusOr<dock::SegmentFile> segment = memory->Open(place->segment);
-        if (!segment.ok()) {
-          fault.Update(segment.status());
-          return std::nullopt;
-        }
-        known = named.emplace(place->segment, segment->bytes).first;
-        encoded.segments.emplace_back(place->segment, *std::move(segment));
+  v1::Reply reply = answer.reply;
+  v1::Rows* const message = RowsIn(reply);
+  const auto* const memory = dynamic_cast<const dock::SegmentMemory*>(answer.memory.get());
+  absl::Status fault;
+  absl::flat_hash_map<uint64_t, size_t> named;  // with their sizes
+  const auto locate = [&](const std::byte* data) -> std::optional<SharedPlace> {
+    const std::optional<dock::SegmentPlace> place = memory == nullptr ? std::nullopt : memory->Locate(data);
+    if (!place.has_value()) return std::nullopt;
+    auto known = named.find(place->segment);
+    if (known == named.end()) {
+      absl::StatusOr<dock::SegmentFile> segment = memory->Open(place->segment);
+      if (!segment.ok()) {
+        fault.Update(segment.status());
+        return std::nullopt;
       }
-      return SharedPlace{place->segment, place->offset, known->second - place->offset};
-    };
-    const absl::Status status = EncodeViews(answer.rows, locate, message);
-    fault.Update(status);
-    TDOCK_RETURN_IF_ERROR(fault);
-    message->set_pin(call);
-    session.Pin(call, answer.rows);
-    reply = &with_views;
+      known = named.emplace(place->segment, segment->bytes).first;
+      encoded.segments.emplace_back(place->segment, *std::move(segment));
+    }
+    return SharedPlace{place->segment, place->offset, known->second - place->offset};
+  };
+  const absl::Status status = EncodeViews(rows, locate, message, shared.limits.max_view_runs);
+  fault.Update(status);
+  TDOCK_RETURN_IF_ERROR(fault);
+  message->set_pin(call);
+  if (const size_t bytes = reply.ByteSizeLong(); bytes > kMaxSocketControlBytes) {
+    const std::string text =
+        absl::StrCat("an answer of ", bytes, " bytes, with the sizes and places of its cells; the limit is ",
+                     kMaxSocketControlBytes, ": ask for fewer rows in one call");
+    // Fewer runs would help only if there are many.
+    const bool many = message->views_size() > shared.limits.max_view_runs / 8;
+    return many ? absl::OutOfRangeError(text) : absl::ResourceExhaustedError(text);
   }
-  if (const size_t bytes = reply->ByteSizeLong(); bytes > kMaxSocketControlBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes,
-                                                     " bytes, not counting cells; the limit is ",
-                                                     kMaxSocketControlBytes, ": ask for less in one call"));
-  }
-  encoded.message = ControlMessage(SocketMessage::kReply, call, *reply);
+  encoded.message = ControlMessage(SocketMessage::kReply, call, reply);
   return encoded;
 }
 

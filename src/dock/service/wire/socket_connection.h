@@ -32,6 +32,9 @@ struct SocketLimits {
   absl::Duration hello_within = absl::Seconds(10);
   uint32_t upload_slots = 16;
   uint32_t upload_slot_bytes = 1 << 20;
+  // The limit on runs of adjacent cells in a response: cells that are more scattered are copied together, so that the
+  // message stays short.
+  int max_view_runs = 1 << 21;
 };
 
 // Runs on its loop's thread; other threads may call only methods marked thread-safe.
@@ -94,9 +97,13 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
 
   void ReplyError(uint64_t call, const absl::Status& status);
   // Thread-safe. The response to send, or its replacement.
-  static Encoded MessageOf(Service& service, Session& session, uint64_t call, const Answer& answer);
-  // ResourceExhausted if it is too long, Aborted if too many cells lie outside the client's memory.
-  static absl::StatusOr<Encoded> TryToEncode(Session& session, uint64_t call, const Answer& answer);
+  static Encoded MessageOf(const Shared& shared, Session& session, uint64_t call, const Answer& answer);
+  // ResourceExhausted if it is too long, or if too many cells lie in no segment.
+  static absl::StatusOr<Encoded> TryToEncode(const Shared& shared, Session& session, uint64_t call,
+                                             const Answer& answer);
+  // A response with these views of its rows. OutOfRange if that is too long.
+  static absl::StatusOr<Encoded> EncodeRows(const Shared& shared, uint64_t call, const Answer& answer,
+                                            const Rows& rows);
   void SendAnswer(Encoded answer);
   void TellGoneSegments();
   // On the loop's thread or the worker.

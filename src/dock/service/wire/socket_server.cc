@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/service/wire/socket_address.h"
 
 namespace tdock::service {
@@ -27,7 +28,8 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   struct stat there;
   if (lstat(path.c_str(), &there) != 0) return absl::OkStatus();
   if (!S_ISSOCK(there.st_mode)) {
-    return absl::AlreadyExistsError(absl::StrCat("'", path, "' exists and is not a socket: give another path"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("'", EscapeUnprintable(path), "' exists and is not a socket: give another path"));
   }
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const bool answered = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
@@ -45,7 +47,8 @@ absl::StatusOr<int> Listen(const std::string& path) {
   // The mode applies from the first moment on; but the check of the peer's user is what counts.
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 || listen(fd, kBacklog) != 0) {
-    const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot listen on '", path, "'"));
+    const absl::Status status =
+        absl::ErrnoToStatus(errno, absl::StrCat("cannot listen on '", EscapeUnprintable(path), "'"));
     close(fd);
     return status;
   }
@@ -77,7 +80,8 @@ absl::Status SocketServer::StartLoops() {
     if (options_.heartbeats != nullptr) {
       loop->events->SetHeartbeat(options_.heartbeats->Add(absl::StrCat("event loop ", i)));
     }
-    loop->events->SetTick(absl::Seconds(1), [loop = loop.get()] {
+    loop->events->SetTick(absl::Seconds(1), [this, loop = loop.get()] {
+      if (loop == loops_.front().get() && std::exchange(pausing_, false)) loop->events->Change(listener_, EPOLLIN);
       std::vector<std::shared_ptr<SocketConnection>> connections;
       for (const auto& [fd, connection] : loop->connections) connections.push_back(connection);
       for (const auto& connection : connections) connection->Tick();
@@ -137,8 +141,8 @@ void SocketServer::Accept() {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // If no descriptors are left, waiting clients are accepted when others go.
-      if (errno != EAGAIN) usleep(1000);
+      if (errno != EAGAIN) return PauseAccepting(errno);
+      if (options_.failures != nullptr) options_.failures->End();
       return;
     }
     if (!MayConnect(fd)) {
@@ -152,6 +156,13 @@ void SocketServer::Accept() {
       loop.events->Post([this, &loop, fd] { Adopt(loop, fd); });
     }
   }
+}
+
+// The socket would be reported again at once.
+void SocketServer::PauseAccepting(int error) {
+  loops_.front()->events->Change(listener_, 0);
+  pausing_ = true;
+  if (options_.failures != nullptr && AcceptFailures::IsShortage(error)) options_.failures->Add(error);
 }
 
 void SocketServer::Adopt(Loop& loop, int fd) {

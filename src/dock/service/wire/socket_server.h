@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "core/base/accept_failures.h"
 #include "dock/service/wire/socket_connection.h"
 
 namespace tdock::service {
@@ -23,6 +24,8 @@ struct SocketServerOptions {
   SocketLimits limits = {};
   // Records what the loops do; must outlive the server. May be null.
   Heartbeats* heartbeats = nullptr;
+  // Is told of connections that cannot be accepted; must outlive the server. May be null.
+  AcceptFailures* failures = nullptr;
 };
 
 // Thread-safe.
@@ -64,6 +67,8 @@ class SocketServer {
 
   absl::Status StartLoops();
   void Accept();
+  // The system has no room for a connection: waiting ones are looked at again with the next tick.
+  void PauseAccepting(int error);
   // On the loop's thread.
   void Adopt(Loop& loop, int fd);
 
@@ -72,7 +77,9 @@ class SocketServer {
   const int listener_;
   const std::optional<FileId> file_;
   std::vector<std::unique_ptr<Loop>> loops_;
+  // Used by the first loop's thread only.
   size_t next_loop_ = 0;
+  bool pausing_ = false;
 };
 
 }  // namespace tdock::service

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "tdock/frame.h"
 
 namespace tdock::service {
@@ -31,7 +32,9 @@ absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const v1::Hello& 
   TDOCK_RETURN_IF_ERROR(channel->Send({ControlMessage(SocketMessage::kHello, 0, hello)}, deadline));
   TDOCK_ASSIGN_OR_RETURN(const SocketChannel::Message message, channel->Receive(deadline));
   if (message.header.type != SocketMessage::kWelcome || !welcome.ParseFromString(message.body)) {
-    return absl::InvalidArgumentError(absl::StrCat("what listens on '", path_, "' is not a dock server"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "what listens on '", EscapeUnprintable(path_), "' answered a hello with a message of type ",
+        static_cast<int>(message.header.type), ", not with a welcome that can be parsed: it is no dock server"));
   }
   MutexLock lock(mu_);
   if (shared_ != nullptr && shared_->session == welcome.session() && shared_->instance == welcome.instance()) {
@@ -159,7 +162,7 @@ bool SocketTransport::Tell(const v1::Request& request, absl::Duration connect_wi
 absl::Status SocketTransport::Exchange::Send(const v1::Request& request, const Batch& batch) {
   std::string control = ControlMessage(SocketMessage::kCall, call_, request);
   if (control.size() - sizeof(SocketHeader) > kMaxSocketControlBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the request says ", control.size(),
+    return absl::InvalidArgumentError(absl::StrCat("a request of ", control.size() - sizeof(SocketHeader),
                                                    " bytes, not counting cells; the limit is ", kMaxSocketControlBytes,
                                                    ": ask for less in one call"));
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/shared/shared_dock.h"
 #include "tdock/dock_server.h"
 #include "tdock/remote_dock.h"
@@ -65,7 +66,7 @@ absl::StatusOr<std::unique_ptr<SharedDock>> Serve(const SharedDockOptions& optio
       .tls_key = options.tls_key,
       .tls_ca = options.tls_ca,
       .dock = {.clock = options.clock},
-      .on_stall = [](const std::string& text) { std::cerr << absl::StrCat("dock: ", text, "\n"); }};
+      .on_stall = [](const std::string& text) { std::cerr << EscapeForTerminal(absl::StrCat("dock: ", text, "\n")); }};
   absl::string_view path = options.serve;
   if (path == "unix") {
     server.socket = OwnSocket();
