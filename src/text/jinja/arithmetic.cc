@@ -165,10 +165,13 @@ absl::StatusOr<Value> Join(Machine& machine, const Value& left, const Value& rig
     return is_markup ? Value::Markup(out.Take(), &machine.meter()) : machine.String(out.Take());
   }
   Value::Items items;
-  items.reserve(left.AsItems().size() + right.AsItems().size());
+  const size_t size = left.AsItems().size() + right.AsItems().size();
+  if (!machine.meter().Spend(static_cast<int64_t>(size)) || !machine.meter().MayHold(size * sizeof(Value))) {
+    return machine.meter().status();
+  }
+  items.reserve(size);
   items.insert(items.end(), left.AsItems().begin(), left.AsItems().end());
   items.insert(items.end(), right.AsItems().begin(), right.AsItems().end());
-  machine.meter().Spend(static_cast<int64_t>(items.size()));
   return left.kind() == Value::Kind::kList ? machine.List(std::move(items)) : machine.Tuple(std::move(items));
 }
 
@@ -235,10 +238,11 @@ absl::StatusOr<bool> Contains(Machine& machine, const Value& container, const Va
   }
   if (container.is_dict()) {
     TDOCK_RETURN_IF_ERROR(CheckHashable(item));
+    machine.SpendKey(item);
     return container.AsDict().Find(item) >= 0;
   }
   if (container.is_sequence()) {
-    const auto equals = [&](const Value& other) { return Equal(other, item, &meter); };
+    const auto equals = [&](const Value& other) { return meter.failed() || Equal(other, item, &meter); };
     return std::any_of(container.AsItems().begin(), container.AsItems().end(), equals);
   }
   TDOCK_ASSIGN_OR_RETURN(Iteration iteration, Iteration::Over(container));
@@ -315,13 +319,16 @@ absl::StatusOr<Value> SliceOf(Machine& machine, const Value& value, const SliceB
   if (value.is_text()) {
     const Text& text = value.AsText();
     machine.meter().SpendBytes(text.size());
+    // Slices with another step than 1 hold the place of each character.
+    const bool fits = bounds.step.value_or(1) == 1 || machine.meter().MayHold(text.size() * sizeof(size_t));
+    if (!fits || machine.meter().failed()) return machine.meter().status();
     TDOCK_ASSIGN_OR_RETURN(const Steps steps, Adjust(bounds, CountCharacters(text.bytes())));
     return machine.String(SliceText(text, steps));
   }
   if (value.is_sequence()) {
     const Value::Items& items = value.AsItems();
     TDOCK_ASSIGN_OR_RETURN(const Steps steps, Adjust(bounds, static_cast<int64_t>(items.size())));
-    machine.meter().Spend(steps.count / 8);
+    if (!machine.meter().MayHold(static_cast<size_t>(steps.count) * sizeof(Value))) return machine.meter().status();
     Value::Items part;
     part.reserve(static_cast<size_t>(steps.count));
     for (int64_t i = 0; i < steps.count; ++i) part.push_back(items[static_cast<size_t>(steps.begin + i * steps.step)]);

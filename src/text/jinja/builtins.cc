@@ -44,6 +44,9 @@ absl::StatusOr<Value::Pairs> PairsOf(Machine& machine, Arguments& arguments) {
   if (arguments.positional.size() > 1)
     return absl::InvalidArgumentError("at most one argument without a name is taken");
   if (!arguments.positional.empty() && arguments.positional[0].is_dict()) {
+    const size_t size = arguments.positional[0].AsDict().pairs.size();
+    machine.SpendItems(size);
+    if (!machine.meter().MayHold(size * sizeof(Value::Pairs::value_type))) return machine.meter().status();
     pairs = arguments.positional[0].AsDict().pairs;
   } else if (!arguments.positional.empty()) {
     TDOCK_ASSIGN_OR_RETURN(const auto items, ItemsOf(machine, arguments.positional[0]));
@@ -108,12 +111,15 @@ Result StrftimeNow(Machine& machine, Arguments& arguments) {
   const absl::string_view format = bound[0].AsText().bytes();
   constexpr absl::string_view kFields = "aAbBcCdDeFgGhHIjklmMnprRsStTuUVwWxXyY%";
   std::string text;
+  constexpr int64_t kStepsOfField = 8;
+  machine.meter().SpendBytes(format.size());
   for (size_t at = 0; at < format.size(); ++at) {
     if (format[at] != '%' || at + 1 >= format.size()) {
       text.push_back(format[at]);
       continue;
     }
     ++at;
+    if (!machine.meter().Spend(kStepsOfField)) return machine.meter().status();
     const bool is_short = format[at] == '-' && at + 1 < format.size();  // glibc's form without padding
     if (is_short) ++at;
     const char field = format[at];

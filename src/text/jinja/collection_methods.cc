@@ -16,9 +16,10 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-Result GetMethod(Machine&, const Value& self, Arguments& arguments) {
+Result GetMethod(Machine& machine, const Value& self, Arguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"", ""}, 1));
   TDOCK_RETURN_IF_ERROR(CheckHashable(bound[0]));
+  machine.SpendKey(bound[0]);
   const int64_t found = self.AsDict().Find(bound[0]);
   if (found >= 0) return self.AsDict().pairs[static_cast<size_t>(found)].second;
   return IsGiven(bound[1]) ? bound[1] : Value::None();

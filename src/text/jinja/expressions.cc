@@ -14,7 +14,7 @@
 namespace tdock::jinja {
 
 absl::Status Interpreter::Locate(const absl::Status& status, int32_t line) {
-  if (is_located_ || is_raised()) return status;
+  if (is_located_ || is_raised() || meter().stopped()) return status;
   is_located_ = true;
   return absl::Status(status.code(), absl::StrCat("line ", line, ": ", status.message()));
 }
@@ -186,6 +186,7 @@ absl::StatusOr<Arguments> Interpreter::EvaluateArguments(const Expr& expr) {
     return absl::InvalidArgumentError(absl::StrCat("'**' needs a dict, not a value of the type ", TypeName(dict)));
   for (const auto& [name, value] : dict.AsDict().pairs) {
     if (!name.is_text()) return absl::InvalidArgumentError("the keys of a dict after '**' must be strings");
+    if (!meter().Spend(1 + static_cast<int64_t>(arguments.named.size() / 8))) return meter().status();
     for (const auto& [other, given] : arguments.named) {
       if (Equal(other, name, nullptr))
         return absl::InvalidArgumentError(

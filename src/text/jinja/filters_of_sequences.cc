@@ -31,6 +31,7 @@ AttributePath::AttributePath(Machine& machine, const Value& attribute) {
     return;
   }
   for (const absl::string_view part : absl::StrSplit(attribute.AsText().bytes(), '.')) {
+    if (!machine.meter().Spend(1)) return;
     int64_t number = 0;
     const bool is_number =
         !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit) && absl::SimpleAtoi(part, &number);
@@ -41,6 +42,7 @@ AttributePath::AttributePath(Machine& machine, const Value& attribute) {
 absl::StatusOr<Value> AttributePath::Of(Machine& machine, const Value& item, const Value& otherwise) const {
   Value value = item;
   for (const Value& part : parts_) {
+    if (!machine.meter().Spend(1)) return machine.meter().status();
     TDOCK_ASSIGN_OR_RETURN(value, GetItem(machine, value, part));
     if (value.is_undefined() && IsGivenAndNotNone(otherwise)) value = otherwise;
   }
@@ -87,8 +89,10 @@ Result Sort(Machine& machine, const Value& input, Arguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {"reverse", "case_sensitive", "attribute"}));
   std::vector<AttributePath> paths;
   if (IsGiven(bound[2]) && bound[2].is_text()) {
-    for (const absl::string_view part : absl::StrSplit(bound[2].AsText().bytes(), ','))
+    for (const absl::string_view part : absl::StrSplit(bound[2].AsText().bytes(), ',')) {
+      if (!machine.meter().Spend(1)) return machine.meter().status();
       paths.emplace_back(machine, machine.String(part));
+    }
   } else {
     paths.emplace_back(machine, bound[2]);
   }

@@ -186,6 +186,7 @@ Result Truncate(Machine& machine, const Value& input, Arguments& arguments) {
     TDOCK_RETURN_IF_ERROR(CheckText(bound[2], "end"));
     end = bound[2].AsText();
   }
+  if (!machine.meter().SpendBytes(end.size())) return machine.meter().status();
   const int64_t end_length = CountCharacters(end.bytes());
   if (length < end_length)
     return absl::InvalidArgumentError(absl::StrCat("length must be ", end_length, " or more, not ", length));

@@ -119,6 +119,7 @@ class PercentFormatter {
   }
 
   absl::Status Field() {
+    if (!machine_.meter().Spend(1)) return machine_.meter().status();
     const size_t percent = at_++;
     TDOCK_ASSIGN_OR_RETURN(std::optional<Value> value, Named());
     FormatSpec spec;
@@ -198,7 +199,8 @@ class PercentFormatter {
     if (spec.alternate && spec.type != 'd') begin += 2;
     const int64_t missing = spec.precision - static_cast<int64_t>(text.size() - begin);
     if (missing > 0) {
-      if (!machine_.meter().MayHold(static_cast<size_t>(missing))) return machine_.meter().status();
+      const auto bytes = static_cast<size_t>(missing);
+      if (!machine_.meter().MayHold(bytes) || !machine_.meter().SpendBytes(bytes)) return machine_.meter().status();
       text.insert(begin, static_cast<size_t>(missing), '0');
     }
     FormatSpec wide = spec;
@@ -286,6 +288,7 @@ class BraceFormatter {
   }
 
   absl::StatusOr<Text> Field(const Text& field, int depth) {
+    if (!machine_.meter().Spend(1)) return machine_.meter().status();
     const absl::string_view bytes = field.bytes();
     size_t end = 0;  // of the name
     bool in_index = false;
@@ -316,6 +319,7 @@ class BraceFormatter {
   absl::StatusOr<Value> First(absl::string_view name) {
     const bool is_number = !name.empty() && std::all_of(name.begin(), name.end(), IsAsciiDigit);
     if (!name.empty() && !is_number) {
+      machine_.SpendItems(arguments_.named.size());
       for (const auto& [key, value] : arguments_.named) {
         if (key.AsText().bytes() == name) return value;
       }

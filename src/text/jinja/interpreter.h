@@ -1,6 +1,8 @@
 // Runs a program. Internal to this module.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,7 +19,9 @@ namespace tdock::jinja {
 class Interpreter final : public Machine {
  public:
   Interpreter(const Program& program, const RenderOptions& options)
-      : Machine(program.limits, options.now, options.time_zone), program_(program) {}
+      : Machine(program.limits, options),
+        program_(program),
+        output_bytes_(std::min(program.limits.output_bytes, options.output_bytes)) {}
   ~Interpreter() override;
 
   absl::StatusOr<Text> Run(const Template::Inputs& inputs);
@@ -78,6 +82,7 @@ class Interpreter final : public Machine {
   absl::Status Locate(const absl::Status& status, int32_t line);
 
   const Program& program_;
+  const size_t output_bytes_;
   std::vector<Value> externals_;
   std::vector<std::unique_ptr<Frame>> frames_;  // that functions inside of them may still see
   Frame* frame_ = nullptr;

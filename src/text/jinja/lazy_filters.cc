@@ -56,6 +56,7 @@ class MappedItems final : public OverItems {
     TDOCK_ASSIGN_OR_RETURN(const auto item, NextOfInput(machine));
     if (!item) return std::nullopt;
     if (filter_ == nullptr) return path_.Of(machine, *item, otherwise_);
+    machine.SpendItems(arguments_.positional.size() + arguments_.named.size());
     Arguments arguments = arguments_;
     return filter_->run(machine, *item, arguments);
   }
@@ -99,6 +100,7 @@ class Selected final : public OverItems {
       TDOCK_ASSIGN_OR_RETURN(const Value value, path_.Of(machine, *item));
       bool holds = IsTrue(value);
       if (predicate_ != nullptr) {
+        machine.SpendItems(arguments_.positional.size() + arguments_.named.size());
         Arguments arguments = arguments_;
         TDOCK_ASSIGN_OR_RETURN(holds, predicate_->run(machine, value, arguments));
       }
@@ -143,6 +145,7 @@ class Unique final : public Generator {
       TDOCK_ASSIGN_OR_RETURN(Value key, path_.Of(machine, *item));
       key = CaseKey(machine, key, case_sensitive_);
       TDOCK_RETURN_IF_ERROR(CheckHashable(key));
+      machine.SpendKey(key);
       std::vector<Value>& seen = seen_[Hash(key)];
       if (std::any_of(seen.begin(), seen.end(),
                       [&](const Value& other) { return Equal(other, key, &machine.meter()); }))

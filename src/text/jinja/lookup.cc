@@ -139,7 +139,7 @@ absl::StatusOr<std::optional<Value>> ObjectAttribute(Machine& machine, const Val
   };
   switch (object.type()) {
     case Object::Type::kNamespace: {
-      const Value* const attribute = static_cast<Namespace&>(object).Find(name);
+      const Value* const attribute = static_cast<Namespace&>(object).Find(machine, name);
       return attribute == nullptr ? std::nullopt : std::optional<Value>(*attribute);
     }
     case Object::Type::kLoop:
@@ -193,6 +193,7 @@ absl::StatusOr<std::optional<Value>> Item(Machine& machine, const Value& value, 
   if (value.is_undefined()) return absl::InvalidArgumentError(value.undefined_message());
   if (value.is_dict()) {
     if (!CheckHashable(key).ok()) return std::nullopt;
+    machine.SpendKey(key);
     const int64_t found = value.AsDict().Find(key);
     return found < 0 ? std::nullopt : std::optional<Value>(value.AsDict().pairs[static_cast<size_t>(found)].second);
   }

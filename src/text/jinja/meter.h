@@ -1,26 +1,30 @@
-// What a render may still use: steps and memory. Internal to this module.
+// The limits of a render: time, steps and memory. Internal to this module.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "core/base/status.h"
 
 namespace tdock::jinja {
 
 // What exceeds a limit is not stopped at once, but remembered: whoever computes something large asks here and ends
-// early, and the interpreter, which asks after each expression, fails. Not thread-safe.
+// early, and the interpreter, which asks after each expression, fails. The same goes for an error of the stop check,
+// which is polled with the first steps and every few thousand. Not thread-safe.
 class Meter {
  public:
-  Meter(int64_t steps, size_t memory_bytes) : steps_limit_(steps), steps_left_(steps), memory_limit_(memory_bytes) {}
+  Meter(int64_t steps, size_t memory_bytes, StopCheck stop)
+      : steps_limit_(steps), steps_left_(steps), memory_limit_(memory_bytes), stop_(std::move(stop)) {}
 
   // False once a limit is exceeded.
   bool Spend(int64_t steps) {
     steps_left_ -= steps;
-    if (steps_left_ < 0) [[unlikely]]
-      Fail("steps", static_cast<uint64_t>(steps_limit_));
+    if (steps_left_ < poll_at_) [[unlikely]]
+      Poll();
     return !failed_;
   }
   // The steps of making or reading so many bytes.
@@ -40,13 +44,18 @@ class Meter {
       Fail("bytes of memory", memory_limit_);
   }
   void LetGo(size_t bytes) { held_ -= bytes; }
-  void NestTooDeep() { Fail("levels of lists and dicts", 0); }
+  void NestTooDeep() { Fail(kLevels, 0); }
   void FailOutput(size_t limit) { Fail("bytes of output", limit); }
 
   bool failed() const { return failed_; }
   absl::Status status() const;
+  bool stopped() const { return !stop_status_.ok(); }
 
  private:
+  static constexpr int64_t kStepsBetweenPolls = 1 << 14;
+  static constexpr absl::string_view kLevels = "levels of lists and dicts";
+
+  void Poll();
   void Fail(absl::string_view what, uint64_t limit) {
     if (failed_) return;
     failed_ = true;
@@ -56,7 +65,10 @@ class Meter {
 
   const int64_t steps_limit_;
   int64_t steps_left_;
+  int64_t poll_at_ = steps_limit_;  // below which Poll() is called
   const size_t memory_limit_;
+  const StopCheck stop_;
+  absl::Status stop_status_;
   size_t held_ = 0;
   bool failed_ = false;
   absl::string_view what_ = {};

@@ -15,7 +15,12 @@ absl::Status Machine::TooDeep() const {
                                                    " levels of expressions and blocks deep"));
 }
 
-Value* Namespace::Find(absl::string_view name) {
+void Machine::SpendTuple(const Value& key) {
+  for (const Value& item : key.AsItems()) SpendKey(item);
+}
+
+Value* Namespace::Find(Machine& machine, absl::string_view name) {
+  machine.SpendItems(attributes.size());
   for (auto& [key, value] : attributes) {
     if (key.AsText().bytes() == name) return &value;
   }
@@ -32,34 +37,32 @@ Value DictView::At(size_t index, Meter& meter) const {
 absl::StatusOr<Iteration> Iteration::Over(const Value& value) {
   Iteration made;
   made.value_ = value;
-  switch (value.kind()) {
-    case Value::Kind::kUndefined:
-      return made;  // it has no length: loop.length visits it
-    case Value::Kind::kText:
-      made.length_ = CountCharacters(value.AsText().bytes());
-      return made;
-    case Value::Kind::kList:
-    case Value::Kind::kTuple:
-      made.length_ = static_cast<int64_t>(value.AsItems().size());
-      return made;
-    case Value::Kind::kDict:
-      made.length_ = static_cast<int64_t>(value.AsDict().pairs.size());
-      return made;
-    default:
-      break;
-  }
-  if (const auto* const range = As<RangeObject>(value, Object::Type::kRange)) {
-    made.length_ = range->length;
-    return made;
-  }
-  if (const auto* const view = As<DictView>(value, Object::Type::kDictView)) {
-    made.length_ = static_cast<int64_t>(view->dict.AsDict().pairs.size());
-    return made;
-  }
-  if (As<Generator>(value, Object::Type::kGenerator) != nullptr || As<Loop>(value, Object::Type::kLoop) != nullptr) {
-    return made;
+  if (value.is_undefined() || value.is_text() || value.is_sequence() || value.is_dict()) return made;
+  for (const Object::Type type :
+       {Object::Type::kRange, Object::Type::kDictView, Object::Type::kGenerator, Object::Type::kLoop}) {
+    if (As<Object>(value, type) != nullptr) return made;
   }
   return absl::InvalidArgumentError(absl::StrCat("a value of the type ", TypeName(value), " cannot be iterated over"));
+}
+
+std::optional<int64_t> Iteration::Length(Meter& meter) const {
+  switch (value_.kind()) {
+    case Value::Kind::kText:
+      if (!meter.SpendBytes(value_.AsText().size())) return 0;
+      return CountCharacters(value_.AsText().bytes());
+    case Value::Kind::kList:
+    case Value::Kind::kTuple:
+      return static_cast<int64_t>(value_.AsItems().size());
+    case Value::Kind::kDict:
+      return static_cast<int64_t>(value_.AsDict().pairs.size());
+    default:
+      break;  // of an undefined value, which has no length, loop.length visits it
+  }
+  if (const auto* const range = As<RangeObject>(value_, Object::Type::kRange)) return range->length;
+  if (const auto* const view = As<DictView>(value_, Object::Type::kDictView)) {
+    return static_cast<int64_t>(view->dict.AsDict().pairs.size());
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<std::optional<Value>> Iteration::Next(Machine& machine) {
@@ -128,7 +131,7 @@ absl::StatusOr<std::optional<Value>> Loop::Advance(Machine& machine) {
 
 absl::StatusOr<int64_t> Loop::Length(Machine& machine) {
   if (length) return *length;
-  length = items.length();
+  length = items.Length(machine.meter());
   if (length) return *length;
   const bool has_peeked = !ahead.empty();
   std::vector<Value> rest;
@@ -147,8 +150,8 @@ absl::StatusOr<int64_t> Loop::Length(Machine& machine) {
   return *length;
 }
 
-void Loop::Release() {
-  if (!length) length = items.length() ? *items.length() : index0 + 1;
+void Loop::Release(Machine& machine) {
+  if (!length) length = items.Length(machine.meter()).value_or(index0 + 1);
   items = Iteration();
   ahead.clear();
   exhausted = true;
@@ -174,7 +177,9 @@ absl::StatusOr<std::vector<Value>> ItemsOf(Machine& machine, const Value& value)
 absl::StatusOr<int64_t> LengthOf(Machine& machine, const Value& value) {
   if (value.is_undefined()) return 0;
   if (auto* const loop = As<Loop>(value, Object::Type::kLoop)) return loop->Length(machine);
-  if (const auto iteration = Iteration::Over(value); iteration.ok() && iteration->length()) return *iteration->length();
+  if (const auto iteration = Iteration::Over(value); iteration.ok()) {
+    if (const auto length = iteration->Length(machine.meter())) return *length;
+  }
   return absl::InvalidArgumentError(absl::StrCat("a value of the type ", TypeName(value), " has no length"));
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/utf8.h"
 #include "text/jinja/meter.h"
 #include "text/jinja/syntax.h"
 #include "text/jinja/value.h"
@@ -54,7 +55,7 @@ class Object {
 
 struct Namespace final : Object {
   Namespace() : Object(Type::kNamespace) {}
-  Value* Find(absl::string_view name);
+  Value* Find(Machine& machine, absl::string_view name);
   Value::Pairs attributes;  // names are strings
 };
 
@@ -124,12 +125,11 @@ class Iteration {
   static absl::StatusOr<Iteration> Over(const Value& value);
   absl::StatusOr<std::optional<Value>> Next(Machine& machine);
   // How many items there are; nullopt: only a visit can tell.
-  std::optional<int64_t> length() const { return length_; }
+  std::optional<int64_t> Length(Meter& meter) const;
 
  private:
   Value value_;
   size_t at_ = 0;
-  std::optional<int64_t> length_;
 };
 
 struct Loop final : Object {
@@ -137,7 +137,7 @@ struct Loop final : Object {
   absl::StatusOr<std::optional<Value>> Advance(Machine& machine);
   absl::Status Peek(Machine& machine);
   absl::StatusOr<int64_t> Length(Machine& machine);
-  void Release();  // at the end of the loop: the items that are left
+  void Release(Machine& machine);  // at the end of the loop: the items that are left
 
   const Stmt& stmt;
   Frame* const outer;  // of a recursive loop
@@ -154,8 +154,11 @@ struct Loop final : Object {
 // What functions of a template need from the render that they run in. Not thread-safe.
 class Machine {
  public:
-  Machine(const Limits& limits, absl::Time now, absl::TimeZone zone)
-      : meter_(limits.steps, limits.memory_bytes), now_(now), zone_(zone), deepest_(kLevelsPerDepth * limits.depth) {}
+  Machine(const Limits& limits, const RenderOptions& options)
+      : meter_(limits.steps, limits.memory_bytes, options.stop),
+        now_(options.now),
+        zone_(options.time_zone),
+        deepest_(kLevelsPerDepth * limits.depth) {}
   virtual ~Machine() = default;
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
@@ -179,17 +182,37 @@ class Machine {
     return Value::OfObject(New<T>(std::forward<Args>(args)...));
   }
 
-  Value String(Text text) { return Value::String(std::move(text), &meter_); }
-  Value String(absl::string_view text) { return Value::String(Text(std::string(text)), &meter_); }
-  Value List(Value::Items items) { return Value::List(std::move(items), &meter_); }
-  Value Tuple(Value::Items items) { return Value::Tuple(std::move(items), &meter_); }
-  Value Dict(Value::Pairs pairs) { return Value::Dict(std::move(pairs), -1, &meter_); }
+  // Making them costs steps by their size.
+  Value String(Text text) {
+    meter_.SpendBytes(text.size());
+    return Value::String(std::move(text), &meter_);
+  }
+  Value String(absl::string_view text) { return String(Text(std::string(text))); }
+  Value List(Value::Items items) {
+    SpendItems(items.size());
+    return Value::List(std::move(items), &meter_);
+  }
+  Value Tuple(Value::Items items) {
+    SpendItems(items.size());
+    return Value::Tuple(std::move(items), &meter_);
+  }
+  Value Dict(Value::Pairs pairs) {
+    meter_.Spend(static_cast<int64_t>(pairs.size()));
+    return Value::Dict(std::move(pairs), -1, &meter_);
+  }
+  // Spends the steps of looking up what CheckHashable() allows.
+  void SpendKey(const Value& key) {
+    if (key.is_text()) meter_.SpendBytes(key.AsText().size());
+    if (key.kind() == Value::Kind::kTuple) SpendTuple(key);
+  }
+  // Spends the steps of copying or looking through so many values.
+  void SpendItems(size_t items) { meter_.Spend(static_cast<int64_t>(items / 8)); }
   Value Undefined(std::string message) { return Value::Undefined(std::move(message), &meter_); }
 
   // raise_exception: the message is that of the error, to which nothing is added.
   absl::Status Raise(absl::string_view message) {
     is_raised_ = true;
-    return absl::InvalidArgumentError(message);
+    return absl::InvalidArgumentError(EscapeUnprintable(message, 1000));
   }
   bool is_raised() const { return is_raised_; }
 
@@ -208,6 +231,8 @@ class Machine {
   absl::Status TooDeep() const;
 
  private:
+  void SpendTuple(const Value& key);
+
   Meter meter_;  // outlives what is charged to it
   absl::Time now_;
   absl::TimeZone zone_;

@@ -20,6 +20,7 @@ class Interpreter::Activation {
       machine.frames_.push_back(std::make_unique<Frame>());
       frame_ = machine.frames_.back().get();
     }
+    machine.SpendItems(static_cast<size_t>(function.slots));
     frame_->outer = outer;
     frame_->slots.assign(static_cast<size_t>(function.slots), Value::Missing());
     machine.frame_ = frame_;
@@ -154,9 +155,9 @@ void Interpreter::EmitText(const Text& text) {
   const size_t before = out_->memory_bytes();
   out_->AppendStamped(text, mark_, generation_);
   meter().Hold(out_->memory_bytes() - before);
+  meter().Spend(1);
   meter().SpendBytes(text.size());
-  if (out_ == &document_ && document_.size() > program_.limits.output_bytes)
-    meter().FailOutput(program_.limits.output_bytes);
+  if (out_ == &document_ && document_.size() > output_bytes_) meter().FailOutput(output_bytes_);
 }
 
 absl::Status Interpreter::Emit(const Value& value) {
@@ -271,7 +272,7 @@ absl::Status Interpreter::Assign(const Expr& target, Value value) {
       return absl::InvalidArgumentError(
           absl::StrCat("the attribute ", Quoted(name), " of a namespace must not begin with an underscore"));
     }
-    if (Value* const known = space->Find(name)) {
+    if (Value* const known = space->Find(*this, name)) {
       *known = std::move(value);
     } else {
       meter().Hold(sizeof(Value::Pairs::value_type));
@@ -424,7 +425,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunLoop(const Stmt& stmt, const V
     if (!goes_on) break;
   }
   if (!stmt.is_recursive || !stmt.otherwise.empty()) Leave(stmt.scope);
-  if (loop != nullptr) loop->Release();
+  if (loop != nullptr) loop->Release(*this);
   if (!is_unvisited || stmt.otherwise.empty()) return Flow::kNormal;
   Enter(stmt.else_scope);
   TDOCK_ASSIGN_OR_RETURN(const Flow flow, Execute(stmt.otherwise));
@@ -454,6 +455,7 @@ absl::StatusOr<Value> Interpreter::CallMacro(const Macro& macro, Arguments& argu
 absl::Status Interpreter::BindMacro(const Stmt& stmt, Arguments& arguments) {
   const size_t count = stmt.parts.size();
   const auto take = [&](absl::string_view name) -> std::optional<Value> {
+    SpendItems(arguments.named.size());
     for (auto named = arguments.named.begin(); named != arguments.named.end(); ++named) {
       if (named->first.AsText().bytes() != name) continue;
       Value value = std::move(named->second);

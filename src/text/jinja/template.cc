@@ -29,7 +29,9 @@ absl::StatusOr<Template> Template::Parse(absl::string_view source, const Limits&
 
 absl::StatusOr<Rendered> Template::Render(const Inputs& inputs, const RenderOptions& options) const {
   Interpreter interpreter(*program_, options);
-  TDOCK_ASSIGN_OR_RETURN(Text text, interpreter.Run(inputs));
+  absl::StatusOr<Text> made = interpreter.Run(inputs);
+  if (interpreter.meter().stopped()) return interpreter.meter().status();
+  TDOCK_ASSIGN_OR_RETURN(Text text, std::move(made));
   Rendered rendered;
   size_t begin = 0;
   int32_t generation = -1;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "core/base/status.h"
 #include "text/jinja/value.h"
 
 namespace tdock::jinja {
@@ -31,6 +33,10 @@ struct Limits {
 struct RenderOptions {
   absl::Time now = absl::UnixEpoch();  // what strftime_now shows
   absl::TimeZone time_zone = absl::UTCTimeZone();
+  // The less of this and Limits::output_bytes counts.
+  size_t output_bytes = std::numeric_limits<size_t>::max();
+  // Polled with the first step and every few thousand; its error ends the render and is returned as it is.
+  StopCheck stop = {};
 };
 
 // The bytes from the end of the run before up to `end`. Adjacent runs differ.

@@ -187,6 +187,31 @@ TEST(Template, EndsWhatTakesTooMuch) {
   }
 }
 
+TEST(Template, EndsWithTheErrorOfItsStopCheck) {
+  const auto parsed = Template::Parse("{% for i in range(100000) %}{{ i }}{% endfor %}");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  int64_t polls = 0;
+  EXPECT_TRUE(parsed->Render({}, {.stop = [&polls] { return ++polls, absl::OkStatus(); }}).ok());
+  const int64_t all = polls;
+  EXPECT_GE(all, 10);
+  for (const int64_t most : {int64_t{0}, int64_t{1}, all - 1}) {
+    polls = 0;
+    const StopCheck stop = [&polls, most] {
+      return ++polls > most ? absl::CancelledError("enough") : absl::OkStatus();
+    };
+    EXPECT_EQ(parsed->Render({}, {.stop = stop}).status(), absl::CancelledError("enough"));
+    EXPECT_EQ(polls, most + 1);
+  }
+}
+
+TEST(Template, PutsOutNoMoreThanItMay) {
+  const auto parsed = Template::Parse("{% for i in range(20) %}a{% endfor %}");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Render({}, {.output_bytes = 20})->text, std::string(20, 'a'));
+  EXPECT_THAT(parsed->Render({}, {.output_bytes = 19}).status(),
+              Fails(absl::StatusCode::kResourceExhausted, {"19 bytes", "output"}));
+}
+
 TEST(Template, RefusesSourcesThatNestTooDeep) {
   std::string nested_if, sum = "{{ 1";
   for (int i = 0; i < 5000; ++i) nested_if += "{% if 1 %}", sum += " + 1";
@@ -228,12 +253,26 @@ TEST(Value, OfEqualKeysKeepsTheFirstPlaceAndTheLastValue) {
 }
 
 TEST(Template, WhatTakesLongCountsAsSteps) {
-  const auto code = [](const char* hostile) { return Template::Parse(hostile)->Render({}).status().code(); };
+  const auto code = [](const char* hostile, int64_t steps = Limits().steps) {
+    return Template::Parse(hostile, {.steps = steps})->Render({}).status().code();
+  };
   EXPECT_EQ(code("{% set ns = namespace(t=(1,)) %}{% for i in range(50) %}{% set ns.t = (ns.t, ns.t) %}{% endfor %}"
                  "{{ {ns.t: 1} }}"),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(code("{% set a = 'a' * 4000000 %}{% set b = 'a' * 3999999 ~ 'a' %}{% for i in range(1000) %}"
                  "{% if a != b %}x{% endif %}{% endfor %}"),
+            absl::StatusCode::kResourceExhausted);
+  const std::string loop = "{% set a = 'a' * 4000000 %}{% set d = {'k': 1} %}{% for i in range(100000) %}{% if ";
+  for (const char* test : {"a|length", "a.removeprefix('a')", "a in d", "d.get(a)", "d[a] is defined", "a.ljust(1)"}) {
+    EXPECT_EQ(code((loop + test + " %}{% endif %}{% endfor %}").c_str(), 1'000'000),
+              absl::StatusCode::kResourceExhausted)
+        << test;
+  }
+  EXPECT_EQ(code("{% set p = ',' * 100000 %}{% for i in range(1000) %}{% if [1]|sort(attribute=p) %}{% endif %}"
+                 "{% endfor %}"),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code("{% set d = dict(range(20000)|map('string')|batch(2)) %}{% for i in range(10000) %}"
+                 "{% set ns = namespace(d) %}{% endfor %}"),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(code("{{ ('a' * 4000000).rfind('b' ~ 'a' * 2000000) }}"), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(code("{{ ('a' * 4000000) | trim('b' * 2000000 ~ 'a') | length }}"), absl::StatusCode::kResourceExhausted);

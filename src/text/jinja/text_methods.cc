@@ -226,6 +226,7 @@ Result AffixMethod(Machine& machine, const Value& self, Arguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const Part part, PartOf(machine, self.AsText(), bound[1], bound[2]));
   return Value::Bool(part.is_valid && std::any_of(wanted.begin(), wanted.end(), [&](const Value& affix) {
                        const absl::string_view bytes = affix.AsText().bytes();
+                       if (!machine.meter().Spend(1) || !machine.meter().SpendBytes(bytes.size())) return false;
                        return at_end ? absl::EndsWith(part.bytes, bytes) : absl::StartsWith(part.bytes, bytes);
                      }));
 }
@@ -236,6 +237,7 @@ Result RemoveAffixMethod(Machine& machine, const Value& self, Arguments& argumen
   TDOCK_RETURN_IF_ERROR(CheckText(bound[0], "what is removed"));
   const Text& text = self.AsText();
   const absl::string_view affix = bound[0].AsText().bytes();
+  machine.meter().SpendBytes(affix.size());
   if (at_end)
     return absl::EndsWith(text.bytes(), affix) ? machine.String(text.Substr(0, text.size() - affix.size())) : self;
   return absl::StartsWith(text.bytes(), affix) ? machine.String(text.Substr(affix.size(), text.size())) : self;
@@ -249,7 +251,8 @@ Result PadMethod(Machine& machine, const Value& self, Arguments& arguments) {
   if (IsGiven(bound[1])) {
     TDOCK_RETURN_IF_ERROR(CheckText(bound[1], "what a string is filled with"));
     fill = bound[1].AsText().bytes();
-    if (CountCharacters(fill) != 1) return absl::InvalidArgumentError("a string is filled with one character");
+    if (fill.size() > 4 || CountCharacters(fill) != 1)
+      return absl::InvalidArgumentError("a string is filled with one character");
   }
   return machine.String(Pad(machine.meter(), self.AsText(), width, fill, alignment));
 }
@@ -311,6 +314,7 @@ Result FormatMapMethod(Machine& machine, const Value& self, Arguments& arguments
   TDOCK_ASSIGN_OR_RETURN(const auto bound, Bind(arguments, {""}, 1));
   if (!bound[0].is_dict()) return absl::InvalidArgumentError("format_map() takes a dict");
   Arguments named;
+  machine.SpendItems(bound[0].AsDict().pairs.size());
   for (const auto& [name, value] : bound[0].AsDict().pairs) {
     if (name.is_text()) named.named.emplace_back(name, value);
   }

@@ -286,6 +286,7 @@ Text EscapeHtml(Meter& meter, const Text& text) {
 }
 
 Text Pad(Meter& meter, const Text& text, int64_t width, absl::string_view fill, Alignment alignment) {
+  if (!meter.SpendBytes(text.size())) return text;
   const int64_t length = CountCharacters(text.bytes());
   if (width <= length) return text;
   const int64_t padding = width - length;

@@ -29,9 +29,18 @@ void CheckNesting(int nesting, Meter* meter) {
 
 }  // namespace
 
+void Meter::Poll() {
+  if (steps_left_ < 0) Fail("steps", static_cast<uint64_t>(steps_limit_));
+  poll_at_ = std::max<int64_t>(steps_left_ - kStepsBetweenPolls, 0);
+  if (failed_ || !stop_) return;
+  stop_status_ = stop_();
+  failed_ = !stop_status_.ok();
+}
+
 absl::Status Meter::status() const {
   if (!failed_) return absl::OkStatus();
-  if (limit_ == 0) {
+  if (stopped()) return stop_status_;
+  if (what_ == kLevels) {
     return absl::ResourceExhaustedError(absl::StrCat("lists and dicts nest more than ", kMaxNesting, " levels deep"));
   }
   return absl::ResourceExhaustedError(absl::StrCat("the template takes more than ", limit_, " ", what_));
