@@ -40,11 +40,21 @@ size_t EndOfWhiteSpaceBehind(absl::string_view text, size_t end) {
   return end;
 }
 
+// Real tokenizers have tens of thousands.
+constexpr size_t kMaxNodes = size_t{1} << 23;
+
+uint64_t EdgeKey(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
+
 absl::StatusOr<AddedToken> ReadAddedToken(const Json& json) {
   JsonFields fields(json, "an added token");
   AddedToken token;
   TDOCK_ASSIGN_OR_RETURN(token.content, fields.String("content"));
   if (token.content.empty()) return fields.Damaged("content", "text that is not empty");
+  if (token.content.size() > kMaxAddedTokenBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the added token ", ShownJson(Json(token.content)), " has ",
+                                                   token.content.size(), " bytes; at most ", kMaxAddedTokenBytes,
+                                                   " are taken"));
+  }
   JsonFields named(json, absl::StrCat("the added token ", ShownJson(Json(token.content))));
   named.Get("content");
   TDOCK_ASSIGN_OR_RETURN(token.id, named.Int("id"));
@@ -59,22 +69,42 @@ absl::StatusOr<AddedToken> ReadAddedToken(const Json& json) {
 
 }  // namespace
 
-void AddedTokenFinder::Add(std::string pattern, const AddedToken& token) {
-  std::vector<size_t>& sizes = sizes_[static_cast<unsigned char>(pattern[0])];
-  const auto place = std::lower_bound(sizes.begin(), sizes.end(), pattern.size(), std::greater<>());
-  if (place == sizes.end() || *place != pattern.size()) sizes.insert(place, pattern.size());
-  tokens_.emplace(std::move(pattern), &token);
+absl::Status AddedTokenFinder::Add(absl::string_view pattern, const AddedToken& token) {
+  if (pattern.size() > kMaxNodes - tokens_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the added tokens up to ", Quoted(token.content), " have more than ", kMaxNodes,
+                     " bytes together, as they are looked for in a text; that is the limit"));
+  }
+  uint32_t node = 0;
+  for (const char byte : pattern) {
+    uint32_t next = Next(node, byte);
+    if (next == 0) {
+      next = static_cast<uint32_t>(tokens_.size());
+      tokens_.push_back(nullptr);
+      (node == 0 ? first_[static_cast<unsigned char>(byte)] : next_[EdgeKey(node, byte)]) = next;
+    }
+    node = next;
+  }
+  if (tokens_[node] == nullptr) tokens_[node] = &token;
+  return absl::OkStatus();
 }
 
-const AddedToken* AddedTokenFinder::LongestAt(absl::string_view rest, size_t& size) const {
-  for (const size_t candidate : sizes_[static_cast<unsigned char>(rest[0])]) {
-    if (candidate > rest.size()) continue;
-    const auto found = tokens_.find(rest.substr(0, candidate));
-    if (found == tokens_.end()) continue;
-    size = candidate;
-    return found->second;
+uint32_t AddedTokenFinder::Next(uint32_t node, char byte) const {
+  if (node == 0) return first_[static_cast<unsigned char>(byte)];
+  const auto found = next_.find(EdgeKey(node, byte));
+  return found == next_.end() ? 0 : found->second;
+}
+
+AddedTokenFinder::Found AddedTokenFinder::LongestAt(absl::string_view rest) const {
+  Found found;
+  uint32_t node = 0;
+  while (found.looked < rest.size() && (node = Next(node, rest[found.looked])) != 0) {
+    ++found.looked;
+    if (tokens_[node] == nullptr) continue;
+    found.token = tokens_[node];
+    found.size = found.looked;
   }
-  return nullptr;
+  return found;
 }
 
 SpecialsAsText::Covered SpecialsAsText::Covers(TextRange range) const {
@@ -86,13 +116,16 @@ SpecialsAsText::Covered SpecialsAsText::Covers(TextRange range) const {
   return found->begin <= range.begin && found->end >= range.end ? Covered::kWholly : Covered::kPartly;
 }
 
-std::vector<AddedTokenFinder::Part> AddedTokenFinder::Divide(
-    absl::string_view text, absl::FunctionRef<SpecialsAsText::Covered(TextRange)> covered) const {
+absl::StatusOr<std::vector<AddedTokenFinder::Part>> AddedTokenFinder::Divide(
+    absl::string_view text, absl::FunctionRef<SpecialsAsText::Covered(TextRange)> covered, EncodeBudget& budget) const {
+  constexpr size_t kBytesBetweenPolls = 4096;
   std::vector<Part> parts;
   size_t done = 0;
-  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
-    size_t size = 0;
-    const AddedToken* token = LongestAt(text.substr(at), size);
+  TextRange blanks;  // the white space that was last looked through
+  for (size_t at = 0; at < text.size() && !empty();) {
+    const auto [token, size, looked] = LongestAt(text.substr(at));
+    if (looked > 0 || at % kBytesBetweenPolls == 0)
+      TDOCK_RETURN_IF_ERROR(budget.Spend(looked > 0 ? 1 + looked : kBytesBetweenPolls));
     if (token == nullptr) {
       ++at;
       continue;
@@ -110,7 +143,12 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::Divide(
     if (token->single_word && !StandsAlone(text, range)) continue;
     if (token->lstrip) range.begin = BeginOfWhiteSpaceBefore(text, range.begin, done);
     // Another token may still begin in the white space behind this one; the two then overlap.
-    if (token->rstrip) range.end = EndOfWhiteSpaceBehind(text, range.end);
+    if (token->rstrip) {
+      if (range.end < blanks.begin || range.end > blanks.end) {
+        blanks = {range.end, EndOfWhiteSpaceBehind(text, range.end)};
+      }
+      range.end = blanks.end;
+    }
     if (done < range.begin) parts.push_back({{done, range.begin}, nullptr});
     parts.push_back({range, token});
     done = range.end;

@@ -2,7 +2,7 @@
 // this module.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/base/json_text.h"
+#include "text/encode_budget.h"
 #include "text/tokenizer.h"
 
 namespace tdock::text {
@@ -58,20 +59,35 @@ class AddedTokenFinder {
   };
 
   // Finds `token`, which must outlive this, by `pattern`, which is not empty. The first of equal patterns counts.
-  void Add(std::string pattern, const AddedToken& token);
-  bool empty() const { return tokens_.empty(); }
+  // InvalidArgument where all patterns together become too long.
+  absl::Status Add(absl::string_view pattern, const AddedToken& token);
+  bool empty() const { return tokens_.size() == 1; }
 
   // All of `text` in its order, no part empty. Of overlapping tokens the leftmost one is found, and of those the
   // longest. Special ones are passed over where `covered` does not answer kNot for their place in `text`. Two parts
-  // overlap only in white space that the first one took.
-  std::vector<Part> Divide(absl::string_view text, absl::FunctionRef<SpecialsAsText::Covered(TextRange)> covered) const;
+  // overlap only in white space that the first one took. The error of the budget's stop check.
+  absl::StatusOr<std::vector<Part>> Divide(absl::string_view text,
+                                           absl::FunctionRef<SpecialsAsText::Covered(TextRange)> covered,
+                                           EncodeBudget& budget) const;
 
  private:
-  const AddedToken* LongestAt(absl::string_view rest, size_t& size) const;
+  // The node behind `node` by `byte`; 0: there is none.
+  uint32_t Next(uint32_t node, char byte) const;
+  struct Found {
+    const AddedToken* token = nullptr;
+    size_t size = 0;    // of its pattern
+    size_t looked = 0;  // how many bytes were looked at
+  };
+  Found LongestAt(absl::string_view rest) const;
 
-  std::array<std::vector<size_t>, 256> sizes_;  // by first byte; the largest first
-  absl::flat_hash_map<std::string, const AddedToken*> tokens_;
+  // A tree of the patterns' bytes, whose root is node 0.
+  std::vector<uint32_t> first_ = std::vector<uint32_t>(256);  // of the root, by byte
+  absl::flat_hash_map<uint64_t, uint32_t> next_;              // of the others, by node and byte
+  std::vector<const AddedToken*> tokens_ = {nullptr};         // by node: whose pattern ends there
 };
+
+// Maximum length of an added token. Real ones have at most a few dozen bytes.
+inline constexpr size_t kMaxAddedTokenBytes = 1024;
 
 // Reads the list. `model_id` finds a token of the model, which has `model_size` of them. The ids in
 // the file must be those that `tokenizers` would give: the model's, or the next ones behind all others.

@@ -109,6 +109,10 @@ absl::Status Bpe::ReadVocabulary(const Json& vocab) {
     }
     const auto id = value.get<int32_t>();
     if (tokens_.size() <= static_cast<size_t>(id)) tokens_.resize(static_cast<size_t>(id) + 1);
+    if (token.size() > kMaxTokenBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(kWhere, ": the token ", Quoted(token), " has ", token.size(),
+                                                     " bytes; at most ", kMaxTokenBytes, " are taken"));
+    }
     std::optional<std::string>& place = tokens_[static_cast<size_t>(id)];
     if (place) {
       return absl::InvalidArgumentError(
@@ -154,10 +158,9 @@ absl::Status Bpe::ReadOptions(JsonFields& fields) {
 
 void Bpe::PrepareCharacters() {
   for (const auto& [token, id] : ids_) {
-    if (ignore_merges_) {
-      const std::optional<std::string> word = byte_level_ ? ByteLevelBytes(token) : token;
-      if (word) words_.emplace(*word, id);
-    }
+    const std::optional<std::string> word = byte_level_ ? ByteLevelBytes(token) : token;
+    if (word) longest_ = std::max(longest_, word->size());
+    if (ignore_merges_ && word) words_.emplace(*word, id);
     const std::optional<Utf8Char> first = FirstUtf8Char(token);
     if (!byte_level_ && first && first->bytes == token.size()) characters_.emplace(first->code, id);
   }
@@ -199,14 +202,20 @@ const Bpe::Merge* Bpe::FindMerge(int32_t left, int32_t right) const {
 }
 
 // The characters of a word, before any merge. An unknown one is held back, so that the next can join it; like in
-// `tokenizers`, bytes that stand for a character overtake it.
-bool Bpe::Begin(absl::string_view word, std::vector<Symbol>& symbols, size_t& unknown_at) const {
+// `tokenizers`, bytes that stand for a character overtake it. Gives the offset of one that nothing stands for.
+absl::StatusOr<std::optional<size_t>> Bpe::Begin(absl::string_view word, EncodeBudget& budget,
+                                                 std::vector<Symbol>& symbols) const {
+  constexpr size_t kBytesBetweenPolls = 4096;
   uint32_t held = 0;
   const auto release = [&] {
     if (held > 0) symbols.push_back({*unknown_, held});
     held = 0;
   };
-  for (size_t at = 0; at < word.size();) {
+  for (size_t at = 0, polled = 0; at < word.size();) {
+    if (at - polled >= kBytesBetweenPolls) {
+      TDOCK_RETURN_IF_ERROR(budget.Spend(at - polled));
+      polled = at;
+    }
     uint32_t size = 1;
     int32_t id = -1;
     if (byte_level_) {
@@ -228,16 +237,23 @@ bool Bpe::Begin(absl::string_view word, std::vector<Symbol>& symbols, size_t& un
       if (!fuse_unknown_) release();
       held += size;
     } else {
-      unknown_at = at;
-      return false;
+      return at;
     }
     at += size;
   }
   release();
-  return true;
+  return std::nullopt;
 }
 
-std::optional<size_t> Bpe::Encode(absl::string_view word, std::vector<Symbol>& symbols) const {
+std::optional<size_t> Bpe::max_token_bytes() const {
+  const bool any_unknown = !std::all_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id >= 0; });
+  if (!any_unknown || !unknown_) return longest_;
+  if (fuse_unknown_) return std::nullopt;
+  return std::max<size_t>(longest_, 4);  // a character
+}
+
+absl::StatusOr<std::optional<size_t>> Bpe::Encode(absl::string_view word, EncodeBudget& budget,
+                                                  std::vector<Symbol>& symbols) const {
   symbols.clear();
   if (ignore_merges_) {
     if (const auto found = words_.find(word); found != words_.end()) {
@@ -245,13 +261,12 @@ std::optional<size_t> Bpe::Encode(absl::string_view word, std::vector<Symbol>& s
       return std::nullopt;
     }
   }
-  size_t unknown_at = 0;
-  if (!Begin(word, symbols, unknown_at)) return unknown_at;
-  if (merges_.empty()) return std::nullopt;
+  TDOCK_ASSIGN_OR_RETURN(const std::optional<size_t> unknown_at, Begin(word, budget, symbols));
+  if (unknown_at || merges_.empty()) return unknown_at;
   if (symbols.size() <= kShortWord) {
     MergeShort(symbols);
   } else {
-    MergeLong(symbols);
+    TDOCK_RETURN_IF_ERROR(MergeLong(budget, symbols));
   }
   return std::nullopt;
 }
@@ -286,7 +301,8 @@ struct Bpe::Link {
   int64_t behind;
 };
 
-void Bpe::MergeLong(std::vector<Symbol>& symbols) const {
+absl::Status Bpe::MergeLong(EncodeBudget& budget, std::vector<Symbol>& symbols) const {
+  constexpr size_t kWorkOfPair = 8;
   struct Candidate {
     Merge merge;
     size_t at;
@@ -310,10 +326,12 @@ void Bpe::MergeLong(std::vector<Symbol>& symbols) const {
     return Candidate{*merge, at};
   };
   for (int64_t i = 0; i + 1 < count; ++i) {
+    TDOCK_RETURN_IF_ERROR(budget.Spend(1));
     if (const auto found = candidate(i, i + 1)) first.push_back(*found);
   }
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(first));
   while (!queue.empty()) {
+    TDOCK_RETURN_IF_ERROR(budget.Spend(kWorkOfPair));
     const Candidate top = queue.top();
     queue.pop();
     Link& left = links[top.at];
@@ -333,6 +351,7 @@ void Bpe::MergeLong(std::vector<Symbol>& symbols) const {
   for (const Link& link : links) {
     if (link.symbol.bytes > 0) symbols.push_back(link.symbol);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace tdock::text

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/base/json_text.h"
+#include "text/encode_budget.h"
 
 namespace tdock::text {
 
@@ -33,8 +34,13 @@ class Bpe {
   static absl::StatusOr<Bpe> Read(const nlohmann::json& json, bool byte_level);
 
   // The tokens of `word`, which is not empty, in `symbols`, whose contents are replaced. The offset in `word` of a
-  // character that the vocabulary cannot express, or nothing.
-  std::optional<size_t> Encode(absl::string_view word, std::vector<Symbol>& symbols) const;
+  // character that the vocabulary cannot express, or nothing. Takes a time that grows with n log n. The error of the
+  // budget's stop check.
+  absl::StatusOr<std::optional<size_t>> Encode(absl::string_view word, EncodeBudget& budget,
+                                               std::vector<Symbol>& symbols) const;
+
+  // The most bytes of a word that one token stands for; nullopt: any number, where unknown characters become one token.
+  std::optional<size_t> max_token_bytes() const;
 
   std::optional<int32_t> Find(absl::string_view token) const;
   // By id; nothing where no token has the id.
@@ -54,14 +60,16 @@ class Bpe {
   void PrepareCharacters();
 
   const Merge* FindMerge(int32_t left, int32_t right) const;
-  bool Begin(absl::string_view word, std::vector<Symbol>& symbols, size_t& unknown_at) const;
+  absl::StatusOr<std::optional<size_t>> Begin(absl::string_view word, EncodeBudget& budget,
+                                              std::vector<Symbol>& symbols) const;
   void MergeShort(std::vector<Symbol>& symbols) const;
-  void MergeLong(std::vector<Symbol>& symbols) const;
+  absl::Status MergeLong(EncodeBudget& budget, std::vector<Symbol>& symbols) const;
 
   bool byte_level_ = false;
   bool ignore_merges_ = false;
   bool fuse_unknown_ = false;
   std::optional<int32_t> unknown_;
+  size_t longest_ = 1;  // bytes of a word that a token spells
   std::vector<std::optional<std::string>> tokens_;
   absl::flat_hash_map<std::string, int32_t> ids_;
   absl::flat_hash_map<std::string, int32_t> words_;    // where merges are ignored: by what stands in a text

@@ -51,6 +51,7 @@ absl::StatusOr<std::unique_ptr<CharTokenizer>> CharTokenizer::FromTokens(std::ve
   for (size_t id = 0; id < tokens.size(); ++id) {
     const Token& token = tokens[id];
     if (token.text.empty()) return absl::InvalidArgumentError(absl::StrCat("token ", id, " is empty"));
+    made->max_token_bytes_ = std::max(made->max_token_bytes_, token.text.size());
     if (!seen.insert(token.text).second) {
       return absl::InvalidArgumentError(absl::StrCat("the token ", Quoted(token.text), " comes twice"));
     }
@@ -91,17 +92,18 @@ std::optional<int32_t> CharTokenizer::SpecialAt(absl::string_view text) const {
 // Calls sink(id, range) for each token.
 template <class Sink>
 absl::Status CharTokenizer::Encode(absl::string_view text, const EncodeOptions& options, Sink&& sink) const {
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes, " are encoded at once"));
-  }
+  TDOCK_RETURN_IF_ERROR(CheckSize(text, options));
   if (FindInvalidUtf8(text)) {
     TDOCK_RETURN_IF_ERROR(CheckRepairable(options));
     return Encode(ReplaceInvalidUtf8(text), options, sink);
   }
   const SpecialsAsText as_text(options);
-  size_t next_begin = 0;
+  EncodeBudget budget(text.size(), options);
+  TDOCK_RETURN_IF_ERROR(budget.Spend(1));
+  size_t next_begin = 0, count = 0;
   for (size_t begin = 0; begin < text.size(); begin = next_begin) {
+    TDOCK_RETURN_IF_ERROR(budget.Spend(1));
+    if (++count > budget.max_tokens()) return budget.TooManyTokens();
     const absl::string_view rest = text.substr(begin);
     const std::optional<int32_t> special = as_text.everywhere() ? std::nullopt : SpecialAt(rest);
     const size_t size = special ? tokens_[static_cast<size_t>(*special)].text.size() : 0;
@@ -131,7 +133,7 @@ absl::Status CharTokenizer::Encode(absl::string_view text, const EncodeOptions& 
 
 absl::StatusOr<std::vector<int32_t>> CharTokenizer::Encode(absl::string_view text, const EncodeOptions& options) const {
   std::vector<int32_t> ids;
-  ids.reserve(text.size());
+  ids.reserve(std::min(text.size(), options.max_tokens));
   TDOCK_RETURN_IF_ERROR(Encode(text, options, [&](int32_t id, TextRange) { ids.push_back(id); }));
   return ids;
 }

@@ -1,6 +1,7 @@
 // One token per character.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,6 +38,7 @@ class CharTokenizer final : public Tokenizer {
   std::optional<int32_t> TokenToId(absl::string_view token) const override;
   std::optional<std::string> IdToToken(int32_t id) const override;
   bool IsSpecial(int32_t id) const override { return Has(id) && tokens_[static_cast<size_t>(id)].special; }
+  std::optional<size_t> max_token_bytes() const override { return max_token_bytes_; }
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
   std::optional<int32_t> eos_id() const override { return eos_id_; }
@@ -55,6 +57,7 @@ class CharTokenizer final : public Tokenizer {
   std::vector<Token> tokens_;
   absl::flat_hash_map<char32_t, int32_t> ids_;
   std::vector<int32_t> special_ids_;
+  size_t max_token_bytes_ = 1;
   int32_t eos_id_ = 0;
   int32_t pad_id_ = 0;
   std::optional<int64_t> max_length_;

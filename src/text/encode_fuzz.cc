@@ -1,11 +1,12 @@
 // Whatever a text is, encoding it reads nothing outside of it, ranges are characters of it, it comes back from its ids,
-// and a stream of them gives the same text.
+// a stream of them gives the same text, and a limit on tokens is kept to the token.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/base/utf8.h"
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
@@ -32,6 +33,12 @@ void TryText(const Tokenizer& tokenizer, const std::string& text, bool comes_bac
   }
   const std::string decoded = tokenizer.Decode(encoding.ids, SpecialTokens::kKeep).value();
   if (decoded != Streamed(tokenizer, encoding.ids) || (comes_back && decoded != repaired)) std::abort();
+  const size_t count = encoding.ids.size();
+  if (text.size() > count * tokenizer.max_token_bytes().value()) std::abort();
+  if (!tokenizer.Encode(text, {.spelled = SpelledSpecial::kParse, .max_tokens = count}).ok()) std::abort();
+  if (count == 0) return;
+  const auto fewer = tokenizer.Encode(text, {.spelled = SpelledSpecial::kParse, .max_tokens = count - 1});
+  if (!absl::IsOutOfRange(fewer.status())) std::abort();
 }
 
 // The bytes as ids.

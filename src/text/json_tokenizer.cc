@@ -36,12 +36,15 @@ class JsonTokenizer::Run {
         options_(options),
         wants_ranges_(wants_ranges),
         wants_spaces_(wants_ranges && tokenizer.post_processor_.trims()),
+        budget_(text.size(), options),
         as_text_(options),
         keeps_origins_(wants_ranges || tokenizer.pre_tokenizer_.needs_origins() || as_text_.depends_on_place()) {}
 
   absl::StatusOr<Encoding> Encode() {
     const auto as_text = [&](TextRange range) { return as_text_.Covers(range); };
-    for (const AddedTokenFinder::Part& part : tokenizer_.raw_.Divide(text_, as_text)) {
+    TDOCK_RETURN_IF_ERROR(budget_.Spend(1));
+    TDOCK_ASSIGN_OR_RETURN(const auto parts, tokenizer_.raw_.Divide(text_, as_text, budget_));
+    for (const AddedTokenFinder::Part& part : parts) {
       AlignedText found(text_, part.range, keeps_origins_);
       if (part.token != nullptr) {
         TDOCK_RETURN_IF_ERROR(AddToken(*part.token, found, {0, found.size()}));
@@ -50,6 +53,7 @@ class JsonTokenizer::Run {
       }
     }
     tokenizer_.post_processor_.Apply(text_, options_.add_special_tokens, wants_ranges_, std::move(spaces_), encoding_);
+    TDOCK_RETURN_IF_ERROR(CheckCount());
     return std::move(encoding_);
   }
 
@@ -61,10 +65,15 @@ class JsonTokenizer::Run {
                                                      EscapeForMessage(token.content), "\" at position ",
                                                      CountUtf8Chars(text_, at)));
     }
+    TDOCK_RETURN_IF_ERROR(budget_.Spend(range.end - range.begin));
     encoding_.ids.push_back(token.id);
     if (wants_ranges_) encoding_.ranges.push_back(text.OriginOf(range));
     if (wants_spaces_) spaces_.push_back(CountOuterSpaces(text.view(range)));
-    return absl::OkStatus();
+    return CheckCount();
+  }
+
+  absl::Status CheckCount() const {
+    return encoding_.ids.size() > budget_.max_tokens() ? budget_.TooManyTokens() : absl::OkStatus();
   }
 
   // The byte of the text that was given.
@@ -73,13 +82,15 @@ class JsonTokenizer::Run {
   }
 
   absl::Status Normalize(AlignedText text) {
-    if (tokenizer_.normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(tokenizer_.normalizer_->Apply(text));
+    if (tokenizer_.normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(tokenizer_.normalizer_->Apply(text, budget_));
     if (tokenizer_.normalized_.empty()) return Merge(std::move(text));
     const auto as_text = [&](TextRange range) {
       return as_text_.Covers(as_text_.depends_on_place() ? text.OriginOf(range) : range);
     };
-    for (const AddedTokenFinder::Part& part : tokenizer_.normalized_.Divide(text.view(), as_text)) {
+    TDOCK_ASSIGN_OR_RETURN(const auto parts, tokenizer_.normalized_.Divide(text.view(), as_text, budget_));
+    for (const AddedTokenFinder::Part& part : parts) {
       if (part.token != nullptr) {
+        budget_.Keep(part.range.end - part.range.begin);
         TDOCK_RETURN_IF_ERROR(AddToken(*part.token, text, part.range));
       } else {
         TDOCK_RETURN_IF_ERROR(Merge(text.Part(part.range)));
@@ -89,12 +100,14 @@ class JsonTokenizer::Run {
   }
 
   absl::Status Merge(AlignedText text) {
-    TDOCK_ASSIGN_OR_RETURN(const Pieces pieces, tokenizer_.pre_tokenizer_.Apply(std::move(text)));
+    const size_t more = budget_.max_tokens() - encoding_.ids.size();
+    TDOCK_ASSIGN_OR_RETURN(const Pieces pieces, tokenizer_.pre_tokenizer_.Apply(std::move(text), budget_, more));
+    budget_.Keep(pieces.text.size());
     for (const TextRange piece : pieces.ranges) {
       const absl::string_view word = pieces.text.view(piece);
-      if (const auto unknown = tokenizer_.bpe_.Encode(word, symbols_)) {
-        return Unknown(pieces.text, piece.begin + *unknown);
-      }
+      TDOCK_RETURN_IF_ERROR(CheckWord(word.size()));
+      TDOCK_ASSIGN_OR_RETURN(const auto unknown, tokenizer_.bpe_.Encode(word, budget_, symbols_));
+      if (unknown) return Unknown(pieces.text, piece.begin + *unknown);
       size_t begin = piece.begin;
       for (const Bpe::Symbol& symbol : symbols_) {
         encoding_.ids.push_back(symbol.id);
@@ -102,8 +115,18 @@ class JsonTokenizer::Run {
         if (wants_spaces_) spaces_.push_back(tokenizer_.tokens_[static_cast<size_t>(symbol.id)].spaces);
         begin += symbol.bytes;
       }
+      TDOCK_RETURN_IF_ERROR(CheckCount());
     }
     return absl::OkStatus();
+  }
+
+  // A word of which the tokens certainly exceed the limit is not merged.
+  absl::Status CheckWord(size_t bytes) {
+    TDOCK_RETURN_IF_ERROR(budget_.Spend(bytes));
+    const std::optional<size_t>& max_bytes = tokenizer_.bpe_max_token_bytes_;
+    const size_t left = budget_.max_tokens() - encoding_.ids.size();
+    if (!max_bytes || bytes <= left || (bytes - 1) / *max_bytes < left) return absl::OkStatus();
+    return budget_.TooManyTokens();
   }
 
   absl::Status Unknown(const AlignedText& text, size_t byte) const {
@@ -119,6 +142,7 @@ class JsonTokenizer::Run {
   const absl::string_view text_;
   const EncodeOptions& options_;
   const bool wants_ranges_, wants_spaces_;
+  EncodeBudget budget_;
   const SpecialsAsText as_text_;
   const bool keeps_origins_;
   std::vector<Bpe::Symbol> symbols_;
@@ -162,7 +186,10 @@ absl::StatusOr<std::unique_ptr<JsonTokenizer>> JsonTokenizer::Create(const Json&
   TDOCK_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Read(fields.Get("model"), pre_tokenizer.byte_level()));
   std::unique_ptr<JsonTokenizer> made(new JsonTokenizer(std::move(bpe), std::move(pre_tokenizer)));
   TDOCK_ASSIGN_OR_RETURN(made->normalizer_, ReadNormalizer(fields.Get("normalizer")));
+  TDOCK_RETURN_IF_ERROR(made->TryExamples());
   TDOCK_RETURN_IF_ERROR(made->ReadTokens(fields.Get("added_tokens")));
+  made->bpe_max_token_bytes_ = made->bpe_.max_token_bytes();
+  made->max_token_bytes_ = made->FindMaxTokenBytes();
   const auto is_token = [&](int32_t id) { return made->Has(id); };
   TDOCK_ASSIGN_OR_RETURN(made->post_processor_, PostProcessor::Read(fields.Get("post_processor"), is_token));
   TDOCK_ASSIGN_OR_RETURN(made->decoder_, TokenDecoder::Read(fields.Get("decoder")));
@@ -193,37 +220,60 @@ absl::Status JsonTokenizer::ReadTokens(const Json& added) {
     for (const AddedToken& token : added_) {
       if (token.special != special) continue;
       if (!token.normalized) {
-        raw_.Add(token.content, token);
+        TDOCK_RETURN_IF_ERROR(raw_.Add(token.content, token));
         continue;
       }
-      AlignedText pattern(token.content, {0, token.content.size()}, false);
-      if (normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(normalizer_->Apply(pattern));
-      if (pattern.size() == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("nothing is left of the added token ", ShownJson(Json(token.content)), " by the normalizer"));
-      }
-      tokens_[static_cast<size_t>(token.id)].decoded = std::string(pattern.view());
-      normalized_.Add(std::string(pattern.view()), token);
+      std::string& decoded = tokens_[static_cast<size_t>(token.id)].decoded;
+      TDOCK_ASSIGN_OR_RETURN(decoded, NormalizedContent(token));
+      TDOCK_RETURN_IF_ERROR(normalized_.Add(decoded, token));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status JsonTokenizer::CheckLength(absl::string_view text) const {
-  if (text.size() <= kMaxTextBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes, " are encoded at once"));
+absl::StatusOr<std::string> JsonTokenizer::NormalizedContent(const AddedToken& token) const {
+  const auto shown = [&] { return absl::StrCat("the added token ", ShownJson(Json(token.content))); };
+  AlignedText content(token.content, {0, token.content.size()}, false);
+  EncodeBudget budget(token.content.size());
+  if (normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(Annotate(normalizer_->Apply(content, budget), shown()));
+  if (content.size() > 0) return std::string(content.view());
+  return absl::InvalidArgumentError(absl::StrCat("nothing is left of ", shown(), " by the normalizer"));
+}
+
+// Components that make far too much of a short text are refused before there is one.
+absl::Status JsonTokenizer::TryExamples() const {
+  std::vector<std::string> examples = {"a"};
+  if (normalizer_ != nullptr) normalizer_->AddExamples(examples);
+  for (const std::string& example : examples) {
+    AlignedText text(example, {0, example.size()}, pre_tokenizer_.needs_origins());
+    EncodeBudget budget(example.size());
+    if (normalizer_ != nullptr) TDOCK_RETURN_IF_ERROR(normalizer_->Apply(text, budget));
+    TDOCK_RETURN_IF_ERROR(pre_tokenizer_.Apply(std::move(text), budget, budget.max_tokens()).status());
+  }
+  return absl::OkStatus();
+}
+
+std::optional<size_t> JsonTokenizer::FindMaxTokenBytes() const {
+  const std::optional<size_t> shrink = normalizer_ == nullptr ? size_t{1} : normalizer_->max_shrink();
+  if (!shrink || !bpe_max_token_bytes_ || pre_tokenizer_.drops()) return std::nullopt;
+  size_t max_bytes = *bpe_max_token_bytes_ * *shrink;
+  for (const AddedToken& token : added_) {
+    if (token.lstrip || token.rstrip) return std::nullopt;  // any amount of white space
+    const std::string& decoded = tokens_[static_cast<size_t>(token.id)].decoded;
+    max_bytes = std::max(max_bytes, token.normalized ? decoded.size() * *shrink : token.content.size());
+  }
+  return max_bytes;
 }
 
 absl::StatusOr<Encoding> JsonTokenizer::EncodeValid(absl::string_view text, const EncodeOptions& options,
                                                     bool wants_ranges) const {
-  TDOCK_RETURN_IF_ERROR(CheckLength(text));
+  TDOCK_RETURN_IF_ERROR(CheckSize(text, options));
   std::string repaired;
   if (FindInvalidUtf8(text)) {
     TDOCK_RETURN_IF_ERROR(CheckRepairable(options));
     repaired = ReplaceInvalidUtf8(text);
     text = repaired;
-    TDOCK_RETURN_IF_ERROR(CheckLength(text));
+    TDOCK_RETURN_IF_ERROR(CheckSize(text, options));
   }
   return Run(*this, text, options, wants_ranges).Encode();
 }
@@ -231,7 +281,7 @@ absl::StatusOr<Encoding> JsonTokenizer::EncodeValid(absl::string_view text, cons
 absl::StatusOr<std::vector<int32_t>> JsonTokenizer::Encode(absl::string_view text, const EncodeOptions& options) const {
   absl::StatusOr<Encoding> encoding = EncodeValid(text, options, /*wants_ranges=*/false);
   // Where in the text it failed is only known where origins are kept.
-  if (!encoding.ok()) encoding = EncodeValid(text, options, /*wants_ranges=*/true);
+  if (absl::IsInvalidArgument(encoding.status())) encoding = EncodeValid(text, options, /*wants_ranges=*/true);
   if (!encoding.ok()) return encoding.status();
   return std::move(encoding->ids);
 }

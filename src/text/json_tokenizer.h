@@ -32,7 +32,8 @@ namespace tdock::text {
 class JsonTokenizer final : public Tokenizer {
  public:
   // `json` is a parsed tokenizer.json, `config` what tokenizer_config.json says. `files` is what Save() writes.
-  // Unimplemented for a component or a value that is not implemented, InvalidArgument for damage.
+  // Unimplemented for a component or a value that is not implemented, InvalidArgument for damage, and for components
+  // that together make far more of a short text than it is (EncodeBudget::CheckGrowth).
   //
   // "padding" may say BatchLongest without "pad_to_multiple_of", which leaves a text alone as it is. "truncation" must
   // be null: a text is never cut without being asked to.
@@ -45,6 +46,7 @@ class JsonTokenizer final : public Tokenizer {
   std::optional<int32_t> TokenToId(absl::string_view token) const override;
   std::optional<std::string> IdToToken(int32_t id) const override;
   bool IsSpecial(int32_t id) const override;
+  std::optional<size_t> max_token_bytes() const override { return max_token_bytes_; }
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
   std::optional<int32_t> bos_id() const override { return named_.bos; }
   std::optional<int32_t> eos_id() const override { return named_.eos; }
@@ -67,8 +69,10 @@ class JsonTokenizer final : public Tokenizer {
   JsonTokenizer(Bpe bpe, PreTokenizer pre_tokenizer) : bpe_(std::move(bpe)), pre_tokenizer_(std::move(pre_tokenizer)) {}
 
   absl::Status ReadTokens(const nlohmann::json& added);
+  absl::StatusOr<std::string> NormalizedContent(const AddedToken& token) const;
+  absl::Status TryExamples() const;
+  std::optional<size_t> FindMaxTokenBytes() const;
   absl::StatusOr<Encoding> EncodeValid(absl::string_view text, const EncodeOptions& options, bool wants_ranges) const;
-  absl::Status CheckLength(absl::string_view text) const;
   bool Has(int32_t id) const { return id >= 0 && id < vocab_size() && tokens_[static_cast<size_t>(id)].exists; }
 
   const Bpe bpe_;
@@ -80,6 +84,7 @@ class JsonTokenizer final : public Tokenizer {
   std::vector<AddedToken> added_;
   absl::flat_hash_map<std::string, int32_t> added_ids_;
   AddedTokenFinder raw_, normalized_;
+  std::optional<size_t> bpe_max_token_bytes_, max_token_bytes_;
   NamedTokens named_;
   SavedFiles files_;
 };

@@ -18,7 +18,7 @@ using small::SmallByteLevel;
 using ::testing::ElementsAre;
 
 using Ids = std::vector<int32_t>;
-constexpr EncodeOptions kParse{.spelled = SpelledSpecial::kParse};
+const EncodeOptions kParse{.spelled = SpelledSpecial::kParse};
 
 std::unique_ptr<JsonTokenizer> Make(const Json& json, const TokenizerConfig& config = {}) {
   auto made = JsonTokenizer::Create(json, config, {});

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "text/bpe.h"
+#include "text/encode_budget.h"
 #include "text/json_fields.h"
 #include "text/unicode.h"
 
@@ -37,18 +38,6 @@ void TrimSpaces(absl::string_view text, OuterSpaces spaces, bool is_first, bool 
   range.begin = Forward(text, range.begin, range.end, spaces.leading);
   if (spaces.trailing == 0) return;
   if (const auto end = Back(text, range.end, spaces.trailing)) range.end = std::max(*end, range.begin);
-}
-
-absl::Status AppendIds(const Json& ids, const std::function<bool(int32_t)>& is_token, const std::string& where,
-                       std::vector<int32_t>& out) {
-  if (!ids.is_array()) return absl::InvalidArgumentError(absl::StrCat(where, ": \"ids\" is missing or not a list"));
-  for (const Json& id : ids) {
-    if (!id.is_number_integer() || id < 0 || id > INT32_MAX || !is_token(id.get<int32_t>())) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": ", ShownJson(id), " is not the id of a token"));
-    }
-    out.push_back(id.get<int32_t>());
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -89,6 +78,22 @@ void PostProcessor::Apply(absl::string_view text, bool add_special_tokens, bool 
     spaces.insert(spaces.begin(), step.before.size(), OuterSpaces{});
     spaces.insert(spaces.end(), step.behind.size(), OuterSpaces{});
   }
+}
+
+absl::Status PostProcessor::AppendIds(const Json& ids, const std::function<bool(int32_t)>& is_token,
+                                      const std::string& where, std::vector<int32_t>& out) {
+  if (!ids.is_array()) return absl::InvalidArgumentError(absl::StrCat(where, ": \"ids\" is missing or not a list"));
+  for (const Json& id : ids) {
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX || !is_token(id.get<int32_t>())) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": ", ShownJson(id), " is not the id of a token"));
+    }
+    if (++added_ids_ > kMaxAddedIds) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": a text gets more than ", kMaxAddedIds, " tokens put around it, the limit"));
+    }
+    out.push_back(id.get<int32_t>());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status PostProcessor::AddTemplate(JsonFields& fields, const std::function<bool(int32_t)>& is_token) {
@@ -137,6 +142,10 @@ absl::Status PostProcessor::AddPair(JsonFields& fields, const std::function<bool
 }
 
 absl::Status PostProcessor::Add(const Json& json, const std::function<bool(int32_t)>& is_token) {
+  if (++components_ > kMaxComponents) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the post-processor is a sequence of more than ", kMaxComponents, " components, the limit"));
+  }
   JsonFields untyped(json, "the post-processor");
   TDOCK_ASSIGN_OR_RETURN(const std::string type, untyped.String("type"));
   JsonFields fields(json, absl::StrCat("the post-processor ", type));

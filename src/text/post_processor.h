@@ -1,6 +1,7 @@
 // The "post_processor" of a tokenizer.json: what becomes of a text's tokens at the end. Internal to this module.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -26,8 +27,12 @@ class PostProcessor {
  public:
   // Takes BertProcessing, ByteLevel, RobertaProcessing, TemplateProcessing and Sequence, and null for none. Another
   // component, or a field with another value, is Unimplemented, named. Of a template, only the form for one text is
-  // used. An id is one for which `is_token`.
+  // used. An id is one for which `is_token`. InvalidArgument for more than kMaxComponents, and for more than
+  // kMaxAddedIds ids that a text gets.
   static absl::StatusOr<PostProcessor> Read(const nlohmann::json& json, const std::function<bool(int32_t)>& is_token);
+
+  // Maximum number of tokens before and behind a text. Real ones put two.
+  static constexpr size_t kMaxAddedIds = 1024;
 
   // Whether it takes outer spaces out of ranges, for which Apply() needs to know them.
   bool trims() const;
@@ -49,8 +54,12 @@ class PostProcessor {
   absl::Status Add(const nlohmann::json& json, const std::function<bool(int32_t)>& is_token);
   absl::Status AddTemplate(class JsonFields& fields, const std::function<bool(int32_t)>& is_token);
   absl::Status AddPair(class JsonFields& fields, const std::function<bool(int32_t)>& is_token);
+  absl::Status AppendIds(const nlohmann::json& ids, const std::function<bool(int32_t)>& is_token,
+                         const std::string& where, std::vector<int32_t>& out);
 
   std::vector<Step> steps_;
+  size_t components_ = 0;
+  size_t added_ids_ = 0;
 };
 
 }  // namespace tdock::text

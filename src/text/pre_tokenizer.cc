@@ -1,6 +1,7 @@
 #include "text/pre_tokenizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,8 @@ using Json = nlohmann::json;
 
 // The expression of GPT-2's encoder, which is ByteLevel's own.
 constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 // What becomes of the delimiters that a text is split at.
 enum class Delimiter { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -94,21 +97,31 @@ class Split final : public PreTokenizer::Step {
   Split(Regex pattern, Delimiter delimiter, bool invert)
       : pattern_(std::move(pattern)), delimiter_(delimiter), invert_(invert) {}
 
-  absl::Status Apply(Pieces& pieces) const override {
+  absl::Status Apply(Pieces& pieces, EncodeBudget& budget, size_t max_pieces) const override {
     std::vector<TextRange> ranges;
     for (const TextRange piece : pieces.ranges) {
       const absl::string_view text = pieces.text.view(piece);
-      TDOCK_ASSIGN_OR_RETURN(const std::vector<TextRange> matches, pattern_.FindAll(text));
+      TDOCK_RETURN_IF_ERROR(budget.Spend(text.size()));
+      const size_t max_matches = keeps_matches_apart() ? max_pieces - ranges.size() : kNoLimit;
+      TDOCK_ASSIGN_OR_RETURN(const std::vector<TextRange> matches, pattern_.FindAll(text, budget, max_matches));
       for (const Cut& cut : Arranged(CutAt(matches, text.size(), invert_), delimiter_)) {
         if (cut.range.begin == cut.range.end) continue;
         ranges.push_back({piece.begin + cut.range.begin, piece.begin + cut.range.end});
       }
+      if (ranges.size() > max_pieces) return budget.TooManyTokens();
     }
     pieces.ranges = std::move(ranges);
     return absl::OkStatus();
   }
 
+  bool drops() const override { return delimiter_ == Delimiter::kRemoved; }
+
  private:
+  // True if each match is in exactly one piece, and no piece has two.
+  bool keeps_matches_apart() const {
+    return delimiter_ != Delimiter::kContiguous && (delimiter_ != Delimiter::kRemoved || invert_);
+  }
+
   const Regex pattern_;
   const Delimiter delimiter_;
   const bool invert_;
@@ -117,10 +130,12 @@ class Split final : public PreTokenizer::Step {
 // Puts a space before each piece that does not begin with one.
 class PrefixSpace final : public PreTokenizer::Step {
  public:
-  absl::Status Apply(Pieces& pieces) const override {
+  absl::Status Apply(Pieces& pieces, EncodeBudget& budget, size_t /*max_pieces*/) const override {
     AlignedText changed = pieces.text.Empty();
     for (TextRange& piece : pieces.ranges) {
-      const size_t begin = changed.size();
+      const size_t begin = changed.size(), size = piece.end - piece.begin;
+      TDOCK_RETURN_IF_ERROR(budget.Spend(size));
+      TDOCK_RETURN_IF_ERROR(budget.CheckGrowth(begin + size + 1, "the pre-tokenizer ByteLevel"));
       if (!absl::StartsWith(pieces.text.view(piece), " ")) changed.Append(" ", pieces.text, piece.begin);
       changed.Append(pieces.text, piece);
       piece = {begin, changed.size()};
@@ -137,10 +152,11 @@ class Metaspace final : public PreTokenizer::Step {
  public:
   Metaspace(std::string replacement, PrependScheme scheme) : replacement_(std::move(replacement)), scheme_(scheme) {}
 
-  absl::Status Apply(Pieces& pieces) const override {
+  absl::Status Apply(Pieces& pieces, EncodeBudget& budget, size_t /*max_pieces*/) const override {
     AlignedText changed = pieces.text.Empty();
     for (TextRange& piece : pieces.ranges) {
       const size_t begin = changed.size();
+      TDOCK_RETURN_IF_ERROR(CheckPiece(pieces.text.view(piece), begin, budget));
       const absl::string_view text = pieces.text.view(piece);
       const bool has_one = absl::StartsWith(text, " ") || absl::StartsWith(text, replacement_);
       if (!has_one && Prepends(pieces.text, piece)) changed.Append(replacement_, pieces.text, piece.begin);
@@ -157,6 +173,13 @@ class Metaspace final : public PreTokenizer::Step {
   }
 
  private:
+  // Checks whether `text` may come behind `before` bytes, with a replacement before it and in place of each space.
+  absl::Status CheckPiece(absl::string_view text, size_t before, EncodeBudget& budget) const {
+    TDOCK_RETURN_IF_ERROR(budget.Spend(text.size()));
+    const auto spaces = static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
+    return budget.CheckGrowth(before + text.size() + (1 + spaces) * replacement_.size(), "the pre-tokenizer Metaspace");
+  }
+
   bool Prepends(const AlignedText& text, TextRange piece) const {
     if (scheme_ != PrependScheme::kFirst) return scheme_ == PrependScheme::kAlways;
     return text.OriginOf(piece).begin == 0;
@@ -235,6 +258,10 @@ absl::Status PreTokenizer::AddMetaspace(JsonFields& fields) {
 }
 
 absl::Status PreTokenizer::Add(const Json& json) {
+  if (++components_ > kMaxComponents) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the pre-tokenizer is a sequence of more than ", kMaxComponents, " components, the limit"));
+  }
   JsonFields untyped(json, "the pre-tokenizer");
   TDOCK_ASSIGN_OR_RETURN(const std::string type, untyped.String("type"));
   JsonFields fields(json, absl::StrCat("the pre-tokenizer ", type));
@@ -267,10 +294,20 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Read(const Json& json) {
   return made;
 }
 
-absl::StatusOr<Pieces> PreTokenizer::Apply(AlignedText text) const {
+bool PreTokenizer::drops() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->drops(); });
+}
+
+absl::StatusOr<Pieces> PreTokenizer::Apply(AlignedText text, EncodeBudget& budget, size_t max_tokens) const {
   Pieces pieces{std::move(text), {}};
   if (pieces.text.size() > 0) pieces.ranges.push_back({0, pieces.text.size()});
-  for (const auto& step : steps_) TDOCK_RETURN_IF_ERROR(step->Apply(pieces));
+  // Pieces only count where no later step may leave them out.
+  const auto last_drop = std::find_if(steps_.rbegin(), steps_.rend(), [](const auto& step) { return step->drops(); });
+  const auto certain = last_drop == steps_.rend() ? size_t{0} : static_cast<size_t>(steps_.rend() - last_drop) - 1;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const size_t max_pieces = i < certain ? kNoLimit : max_tokens;
+    TDOCK_RETURN_IF_ERROR(steps_[i]->Apply(pieces, budget, max_pieces));
+  }
   return pieces;
 }
 

@@ -2,12 +2,14 @@
 // module.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/json_text.h"
 #include "text/aligned_text.h"
+#include "text/encode_budget.h"
 
 namespace tdock::text {
 
@@ -23,19 +25,26 @@ class PreTokenizer {
   class Step {
    public:
     virtual ~Step() = default;
-    virtual absl::Status Apply(Pieces& pieces) const = 0;
+    // May end with the budget's TooManyTokens() where there are certainly more than `max_pieces` pieces.
+    virtual absl::Status Apply(Pieces& pieces, EncodeBudget& budget, size_t max_pieces) const = 0;
+    // True if it leaves out a part of the text, and so maybe pieces.
+    virtual bool drops() const { return false; }
   };
 
   // Takes ByteLevel (which must come last), Digits, Metaspace, Split and Sequence, and null for none. Another
-  // component, or a field with another value, is Unimplemented, named.
+  // component, or a field with another value, is Unimplemented, named. InvalidArgument for more than kMaxComponents.
   static absl::StatusOr<PreTokenizer> Read(const nlohmann::json& json);
 
-  absl::StatusOr<Pieces> Apply(AlignedText text) const;
+  // The errors of the budget, and of Regex::FindAll(). OutOfRange as soon as there are certainly more than `max_tokens`
+  // pieces, each of which is at least one token.
+  absl::StatusOr<Pieces> Apply(AlignedText text, EncodeBudget& budget, size_t max_tokens) const;
 
   // Whether the vocabulary spells bytes as characters, as ByteLevel has it. The pieces are the bytes themselves.
   bool byte_level() const { return byte_level_; }
   // Whether Apply() needs a text that keeps its origins.
   bool needs_origins() const { return needs_origins_; }
+  // True if a part of the text may be left out.
+  bool drops() const;
 
  private:
   absl::Status Add(const nlohmann::json& json);
@@ -46,6 +55,7 @@ class PreTokenizer {
   std::vector<std::shared_ptr<const Step>> steps_;
   bool byte_level_ = false;
   bool needs_origins_ = false;
+  size_t components_ = 0;
 };
 
 }  // namespace tdock::text

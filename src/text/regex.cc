@@ -23,6 +23,7 @@ constexpr size_t kMaxPatternBytes = 1 << 16;
 // Of backtracking, for one match. A pattern that needs more on honest text would be unusable anyway.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
+constexpr size_t kWorkOfMatch = 4096;
 
 std::string Message(int code) {
   std::array<PCRE2_UCHAR, 256> buffer;
@@ -356,12 +357,14 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
 
 absl::StatusOr<Regex> Regex::Literal(absl::string_view text) { return Make(std::string(text), PCRE2_LITERAL, text); }
 
-absl::StatusOr<std::vector<TextRange>> Regex::FindAll(absl::string_view text) const {
+absl::StatusOr<std::vector<TextRange>> Regex::FindAll(absl::string_view text, EncodeBudget& budget,
+                                                      size_t max_matches) const {
   const std::unique_ptr<pcre2_match_data, FreeMatchData> data(pcre2_match_data_create(1, nullptr));
   if (data == nullptr) return absl::ResourceExhaustedError("no memory for a regular expression");
   const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(data.get());
   std::vector<TextRange> matches;
-  for (size_t at = 0; at <= text.size();) {
+  size_t wide = 0;  // that are not empty
+  for (size_t at = 0; at <= text.size() && wide <= max_matches;) {
     const auto match = [&](uint32_t options) {
       return pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                          options | PCRE2_NO_UTF_CHECK, data.get(), code_->context);
@@ -375,6 +378,9 @@ absl::StatusOr<std::vector<TextRange>> Regex::FindAll(absl::string_view text) co
                                                      at, " of a piece on: ", Message(result)));
     }
     const TextRange range{found[0], found[1]};
+    // A match may have taken far longer than its length tells.
+    TDOCK_RETURN_IF_ERROR(budget.Spend(kWorkOfMatch + std::max(range.end, at) - at));
+    if (range.begin < range.end) ++wide;
     const bool behind_another = range.begin == range.end && !matches.empty() && matches.back().end == range.begin;
     if (!behind_another && range.begin <= range.end) matches.push_back(range);
     at = range.end;

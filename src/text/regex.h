@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "text/encode_budget.h"
 #include "text/tokenizer.h"
 
 namespace tdock::text {
@@ -26,8 +28,10 @@ class Regex {
   static absl::StatusOr<Regex> Literal(absl::string_view text);
 
   // Every match in `text`, which is UTF-8, from left to right; an empty one right behind another match does not count.
-  // InvalidArgument for a match that takes too long to find, or too much memory.
-  absl::StatusOr<std::vector<TextRange>> FindAll(absl::string_view text) const;
+  // Finds only the first max_matches + 1 matches that are not empty. InvalidArgument for a
+  // match that takes too long to find, or too much memory; the error of the budget's stop check.
+  absl::StatusOr<std::vector<TextRange>> FindAll(absl::string_view text, EncodeBudget& budget,
+                                                 size_t max_matches = std::numeric_limits<size_t>::max()) const;
 
  private:
   struct Code;

@@ -13,6 +13,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+absl::StatusOr<std::vector<TextRange>> FindAll(const Regex& regex, absl::string_view text) {
+  EncodeBudget budget(text.size());
+  return regex.FindAll(text, budget);
+}
+
 TEST(TranslateRegex, MakesPcre2MeanWhatOnigurumaDoes) {
   EXPECT_EQ(TranslateRegex(R"([^\s\p{L}]\S\P{^Nd}\p{Han})").value(),
             R"([^\p{White_Space}\p{L}]\P{White_Space}\p{Nd}\p{sc:Han})");
@@ -54,21 +59,31 @@ TEST(TranslateRegex, RefusesCaseFoldingToSeveralCharacters) {
 
 TEST(Regex, FindsMatchesFromLeftToRight) {
   const Regex regex = Regex::Compile(R"(\s+)").value();
-  EXPECT_THAT(regex.FindAll("a \u3000b\u180E\nc").value(), ElementsAre(TextRange{1, 5}, TextRange{9, 10}));
+  EXPECT_THAT(FindAll(regex, "a \u3000b\u180E\nc").value(), ElementsAre(TextRange{1, 5}, TextRange{9, 10}));
   const Regex empty = Regex::Compile("x*").value();
-  EXPECT_THAT(empty.FindAll("éxx").value(), ElementsAre(TextRange{0, 0}, TextRange{2, 4}));
+  EXPECT_THAT(FindAll(empty, "éxx").value(), ElementsAre(TextRange{0, 0}, TextRange{2, 4}));
 }
 
 TEST(Regex, GivesUpOnAPatternThatBacktracksWithoutEnd) {
   const Regex regex = Regex::Compile("(?:a+)+c").value();
-  EXPECT_THAT(regex.FindAll(std::string(50, 'a') + "bc").status(),
+  EXPECT_THAT(FindAll(regex, std::string(50, 'a') + "bc").status(),
               Fails(absl::StatusCode::kInvalidArgument, {"\"(?:a+)+c\"", "byte 0"}));
+}
+
+TEST(Regex, EndsBehindTheMostMatchesAndWhereItIsStopped) {
+  const Regex regex = Regex::Compile("a|(?=b)").value();
+  EncodeBudget budget(6);
+  EXPECT_THAT(regex.FindAll("abaaab", budget, /*max_matches=*/1).value(),
+              ElementsAre(TextRange{0, 1}, TextRange{2, 3}));
+  const EncodeOptions stopped{.stop = [] { return absl::CancelledError("enough"); }};
+  EncodeBudget none(6, stopped);
+  EXPECT_EQ(regex.FindAll("abaaab", none).status(), absl::CancelledError("enough"));
 }
 
 TEST(Regex, MatchesLongRuns) {
   const Regex regex = Regex::Compile(R"((?:a|b)+c)").value();
   const std::string text = std::string(200'000, 'a') + "c";
-  EXPECT_THAT(regex.FindAll(text).value(), ElementsAre(TextRange{0, text.size()}));
+  EXPECT_THAT(FindAll(regex, text).value(), ElementsAre(TextRange{0, text.size()}));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "text/tokenizer.h"
 
 namespace tdock::text {
 namespace {
@@ -104,7 +105,7 @@ bool IsByteName(absl::string_view text) {
 }
 
 // message SentencePiece { string piece = 1; float score = 2; Type type = 3; }
-absl::Status CheckPiece(absl::string_view message, absl::flat_hash_set<absl::string_view>& seen) {
+absl::Status CheckPiece(absl::string_view message, absl::flat_hash_set<absl::string_view>& seen, size_t& longest) {
   absl::string_view text;
   uint64_t type = 1;
   const absl::Status read = ForEachField(message, [&](const Field& field) {
@@ -128,6 +129,11 @@ absl::Status CheckPiece(absl::string_view message, absl::flat_hash_set<absl::str
   TDOCK_RETURN_IF_ERROR(read);
   const std::string shown = absl::StrCat("\"", EscapeForMessage(text), "\"");
   if (text.empty()) return Damaged("a piece is empty");
+  if (text.size() > kMaxTokenBytes) {
+    return Damaged(
+        absl::StrCat("the piece ", shown, " has ", text.size(), " bytes; at most ", kMaxTokenBytes, " are taken"));
+  }
+  longest = std::max(longest, text.size());
   if (FindInvalidUtf8(text)) return Damaged(absl::StrCat("the piece ", shown, " is not UTF-8"));
   if (text.find('\0') != absl::string_view::npos) return Damaged(absl::StrCat("the piece ", shown, " has a zero byte"));
   if (type == kByteType && !IsByteName(text)) return Damaged(absl::StrCat("the piece ", shown, " names no byte"));
@@ -221,10 +227,11 @@ class TableCheck {
 
 // message NormalizerSpec { bytes precompiled_charsmap = 2; bool add_dummy_prefix = 3; bool remove_extra_whitespaces =
 // 4; }
-absl::Status CheckNormalizer(absl::string_view message, bool& adds_prefix, SentencePieceSpec& spec) {
+absl::Status CheckNormalizer(absl::string_view message, bool& adds_prefix, bool& has_table, SentencePieceSpec& spec) {
   return ForEachField(message, [&](const Field& field) {
     if (field.number == 2) {
       TDOCK_RETURN_IF_ERROR(WantType(field, 2));
+      has_table |= !field.bytes.empty();
       if (!field.bytes.empty()) return TableCheck().Run(field.bytes);
     }
     if (field.number == 3 || field.number == 4) {
@@ -235,15 +242,21 @@ absl::Status CheckNormalizer(absl::string_view message, bool& adds_prefix, Sente
   });
 }
 
-// message TrainerSpec { bool treat_whitespace_as_suffix = 24; string unk_surface = 44; } and more
-absl::Status CheckTrainer(absl::string_view message, SentencePieceSpec& spec) {
+// message TrainerSpec { bool treat_whitespace_as_suffix = 24; bool byte_fallback = 35; string unk_surface = 44; } and
+// more
+absl::Status CheckTrainer(absl::string_view message, bool& falls_back, SentencePieceSpec& spec) {
   return ForEachField(message, [&](const Field& field) {
     if (field.number == 24 && field.value != 0) {
       return absl::UnimplementedError("a sentencepiece model with treat_whitespace_as_suffix is not supported");
     }
+    if (field.number == 35) falls_back = field.wire_type == 0 && field.value != 0;
     if (field.number == 44) {
       TDOCK_RETURN_IF_ERROR(WantType(field, 2));
       if (FindInvalidUtf8(field.bytes)) return Damaged("unk_surface is not UTF-8");
+      if (field.bytes.size() > kMaxTokenBytes) {
+        return Damaged(
+            absl::StrCat("unk_surface has ", field.bytes.size(), " bytes; at most ", kMaxTokenBytes, " are taken"));
+      }
       spec.unknown_text = std::string(field.bytes);
     }
     return absl::OkStatus();
@@ -266,7 +279,8 @@ absl::Status CheckDenormalizer(absl::string_view message) {
 absl::StatusOr<SentencePieceSpec> CheckSentencePieceModel(absl::string_view bytes) {
   static_assert(std::endian::native == std::endian::little, "the table is little-endian");
   SentencePieceSpec spec;
-  bool adds_prefix = true;
+  bool adds_prefix = true, has_table = false, falls_back = false;
+  size_t longest = 1;
   absl::flat_hash_set<absl::string_view> pieces;
   std::array<bool, 6> seen = {};
   const absl::Status read = ForEachField(bytes, [&](const Field& field) -> absl::Status {
@@ -279,11 +293,11 @@ absl::StatusOr<SentencePieceSpec> CheckSentencePieceModel(absl::string_view byte
     switch (field.number) {
       case 1:
         if (pieces.size() >= kMaxPieces) return Damaged(absl::StrCat("it has more than ", kMaxPieces, " pieces"));
-        return CheckPiece(field.bytes, pieces);
+        return CheckPiece(field.bytes, pieces, longest);
       case 2:
-        return CheckTrainer(field.bytes, spec);
+        return CheckTrainer(field.bytes, falls_back, spec);
       case 3:
-        return CheckNormalizer(field.bytes, adds_prefix, spec);
+        return CheckNormalizer(field.bytes, adds_prefix, has_table, spec);
       case 5:
         return CheckDenormalizer(field.bytes);
       default:
@@ -293,6 +307,7 @@ absl::StatusOr<SentencePieceSpec> CheckSentencePieceModel(absl::string_view byte
   TDOCK_RETURN_IF_ERROR(read);
   if (pieces.empty()) return Damaged("it has no pieces");
   spec.drops_first_space = adds_prefix || spec.drops_leading_spaces;
+  if (!has_table && falls_back && !spec.drops_leading_spaces) spec.max_piece_bytes = longest;
   return spec;
 }
 

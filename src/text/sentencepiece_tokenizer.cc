@@ -20,6 +20,9 @@ using Kind = SentencePieceModel::Kind;
 constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr absl::string_view kSpace = "\xE2\x96\x81";        // U+2581, which stands for a space in pieces
 
+// The library's cost for a byte of text, in units of EncodeBudget.
+constexpr size_t kWorkOfByte = 4;
+
 std::string_view Std(absl::string_view text) { return {text.data(), text.size()}; }
 
 absl::Status LibraryError(absl::string_view error) {
@@ -117,7 +120,9 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
     if (made->model_->KindOf(id) != Kind::kControl) continue;
     made->controls_.push_back({.content = text, .id = id, .special = true});
   }
-  for (const AddedToken& control : made->controls_) made->finder_.Add(control.content, control);
+  for (const AddedToken& control : made->controls_) {
+    TDOCK_RETURN_IF_ERROR(made->finder_.Add(control.content, control));
+  }
   TDOCK_RETURN_IF_ERROR(made->NameTokens(config));
   made->files_ = std::move(files);
   return made;
@@ -176,16 +181,16 @@ absl::Status SentencePieceTokenizer::EncodePart(absl::string_view text, TextRang
 
 absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view text, const EncodeOptions& options,
                                                              bool wants_ranges) const {
+  TDOCK_RETURN_IF_ERROR(CheckSize(text, options));
   std::string repaired;
   if (FindInvalidUtf8(text)) {
     TDOCK_RETURN_IF_ERROR(CheckRepairable(options));
     repaired = ReplaceInvalidUtf8(text);
     text = repaired;
+    TDOCK_RETURN_IF_ERROR(CheckSize(text, options));
   }
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes, " are encoded at once"));
-  }
+  EncodeBudget budget(text.size(), options);
+  TDOCK_RETURN_IF_ERROR(budget.Spend(1));
   Encoding encoding;
   const auto add = [&](int32_t id, TextRange range) {
     encoding.ids.push_back(id);
@@ -195,8 +200,11 @@ absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view t
     for (const int32_t id : before_) add(id, {});
   }
   const SpecialsAsText as_text(options);
-  for (const AddedTokenFinder::Part& part :
-       finder_.Divide(text, [&](TextRange range) { return as_text.Covers(range); })) {
+  const auto covered = [&](TextRange range) { return as_text.Covers(range); };
+  TDOCK_ASSIGN_OR_RETURN(const auto parts, finder_.Divide(text, covered, budget));
+  for (const AddedTokenFinder::Part& part : parts) {
+    if (encoding.ids.size() > budget.max_tokens()) return budget.TooManyTokens();
+    TDOCK_RETURN_IF_ERROR(budget.Spend(kWorkOfByte * (part.range.end - part.range.begin)));
     if (part.token == nullptr) {
       TDOCK_RETURN_IF_ERROR(EncodePart(text, part.range, wants_ranges, encoding));
       continue;
@@ -212,6 +220,7 @@ absl::StatusOr<Encoding> SentencePieceTokenizer::EncodeValid(absl::string_view t
   if (options.add_special_tokens) {
     for (const int32_t id : behind_) add(id, {});
   }
+  if (encoding.ids.size() > budget.max_tokens()) return budget.TooManyTokens();
   return encoding;
 }
 

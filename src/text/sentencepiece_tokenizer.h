@@ -34,6 +34,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<int32_t> TokenToId(absl::string_view token) const override;
   std::optional<std::string> IdToToken(int32_t id) const override;
   bool IsSpecial(int32_t id) const override;
+  std::optional<size_t> max_token_bytes() const override { return spec_.max_piece_bytes; }
   int32_t vocab_size() const override;
   std::optional<int32_t> bos_id() const override { return named_.bos; }
   std::optional<int32_t> eos_id() const override { return named_.eos; }

@@ -1,5 +1,6 @@
 #include "text/token_decoder.h"
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "text/bpe.h"
+#include "text/encode_budget.h"
 #include "text/json_fields.h"
 
 namespace tdock::text {
@@ -245,6 +247,13 @@ void TokenDecoder::AddStage(Parameters... parameters) {
   makers_.push_back(std::make_shared<MakerOf<Made, Parameters...>>(std::move(parameters)...));
 }
 
+absl::Status TokenDecoder::Grow(double factor, const std::string& where) {
+  growth_ *= std::max(factor, 1.0);
+  if (growth_ <= EncodeBudget::kMaxGrowth) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, ": with it, the decoder may make ", growth_,
+                                                 " bytes of one; the limit is ", EncodeBudget::kMaxGrowth));
+}
+
 absl::Status TokenDecoder::AddOfType(const std::string& type, JsonFields& fields) {
   if (type == "Sequence") {
     const Json& parts = fields.Get("decoders");
@@ -275,6 +284,8 @@ absl::Status TokenDecoder::AddOfType(const std::string& type, JsonFields& fields
     for (const char* option : {"add_prefix_space", "trim_offsets", "use_regex"}) {
       TDOCK_RETURN_IF_ERROR(fields.BoolOr(option, true).status());  // are for its other uses
     }
+    // Bytes that are not UTF-8 become U+FFFD, of 3 bytes; such a byte is spelled with 2.
+    TDOCK_RETURN_IF_ERROR(Grow(1.5, fields.where()));
     AddStage<ByteLevel>();
     fused_ = true;
   } else if (type == "Replace") {
@@ -284,6 +295,7 @@ absl::Status TokenDecoder::AddOfType(const std::string& type, JsonFields& fields
     TDOCK_RETURN_IF_ERROR(pattern.Finish());
     if (old.empty()) return pattern.Damaged("String", "text that is not empty");
     TDOCK_ASSIGN_OR_RETURN(const std::string content, fields.String("content"));
+    TDOCK_RETURN_IF_ERROR(Grow(static_cast<double>(content.size()) / static_cast<double>(old.size()), fields.where()));
     AddStage<ReplaceInTokens>(old, content);
   } else if (type == "Metaspace") {
     TDOCK_ASSIGN_OR_RETURN(const std::string replacement, fields.String("replacement"));
@@ -307,6 +319,10 @@ absl::Status TokenDecoder::AddOfType(const std::string& type, JsonFields& fields
 }
 
 absl::Status TokenDecoder::Add(const Json& json) {
+  if (++components_ > kMaxComponents) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the decoder is a sequence of more than ", kMaxComponents, " components, the limit"));
+  }
   JsonFields untyped(json, "the decoder");
   TDOCK_ASSIGN_OR_RETURN(const std::string type, untyped.String("type"));
   JsonFields fields(json, absl::StrCat("the decoder ", type));

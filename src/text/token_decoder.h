@@ -1,6 +1,7 @@
 // The "decoder" of a tokenizer.json: how tokens are turned back into text. Internal to this module.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ class TokenDecoder {
   };
 
   // Supports ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip and Sequence, and null, with which tokens are
-  // joined by spaces. Any other component or field value is Unimplemented, with its name.
+  // joined by spaces. Any other component or field value is Unimplemented, with its name. InvalidArgument for more than
+  // kMaxComponents, and for components that together may make more than EncodeBudget::kMaxGrowth bytes of one.
   static absl::StatusOr<TokenDecoder> Read(const nlohmann::json& json);
 
   // The first stage. Text is appended to `text`, which must outlive the stages.
@@ -47,12 +49,16 @@ class TokenDecoder {
   class MakerOf;
 
   absl::Status Add(const nlohmann::json& json);
+  absl::Status Grow(double factor, const std::string& where);
   absl::Status AddOfType(const std::string& type, class JsonFields& fields);
   template <class Made, class... Parameters>
   void AddStage(Parameters... parameters);
 
   std::vector<std::shared_ptr<const Maker>> makers_;
-  bool fused_ = false;  // while it is read: whether tokens arrive as one
+  // While it is read.
+  bool fused_ = false;  // whether tokens arrive as one
+  size_t components_ = 0;
+  double growth_ = 1;  // how many bytes become of one, at most
 };
 
 }  // namespace tdock::text

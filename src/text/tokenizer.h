@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/base/env.h"
+#include "core/base/status.h"
 
 namespace tdock::text {
 
@@ -41,6 +43,11 @@ struct EncodeOptions {
   // Where a byte of these is part of what spells a special token, that is text like any other, whatever `spelled` says.
   // In the order of the text, apart from one another; only for text that is UTF-8.
   std::span<const TextRange> as_text = {};
+  // Encoding ends with OutOfRange as soon as it is certain that there are more tokens, those that are added included.
+  size_t max_tokens = std::numeric_limits<size_t>::max();
+  // Polled at the beginning and every few milliseconds of work; its error is returned as it is. A sentencepiece model
+  // is the exception: its library encodes all that lies between two special tokens at once.
+  StopCheck stop = {};
 };
 
 struct Encoding {
@@ -74,8 +81,11 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // InvalidArgument for text that contains a special token if that is refused, that the vocabulary cannot express, that
-  // is not UTF-8 where EncodeOptions::as_text is given, or that exceeds kMaxTextBytes. The message says where;
-  // positions count characters from 0.
+  // is not UTF-8 where EncodeOptions::as_text is given, that exceeds kMaxTextBytes, or of which the tokenizer's own
+  // normalizers and pre-tokenizers make much more than it is: more than 16 times its bytes and 4096. The message says
+  // where; positions count characters from 0. OutOfRange for more than EncodeOptions::max_tokens tokens: text longer
+  // than these can stand for (max_token_bytes()) is refused unread, and otherwise encoding ends while it counts. The
+  // time grows with the length of the text alone.
   virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                                       const EncodeOptions& options = {}) const = 0;
   virtual absl::StatusOr<Encoding> EncodeWithRanges(absl::string_view text,
@@ -90,6 +100,10 @@ class Tokenizer {
   virtual std::optional<std::string> IdToToken(int32_t id) const = 0;
   // Whether the id is a special token, which SpecialTokens::kSkip leaves out.
   virtual bool IsSpecial(int32_t id) const = 0;
+
+  // The most bytes of text that one token can stand for; nullopt: there is no bound, as where a normalizer removes
+  // text, or where the token for unknown characters stands for any number of them.
+  virtual std::optional<size_t> max_token_bytes() const = 0;
 
   virtual int32_t vocab_size() const = 0;  // the highest id plus one
   // Those that the model's files name.
@@ -106,17 +120,22 @@ class Tokenizer {
   absl::Status NoToken(int32_t id) const;
 
  protected:
+  // Checks what is known before any work: InvalidArgument for text longer than kMaxTextBytes, OutOfRange for text that
+  // certainly has more than options.max_tokens tokens.
+  absl::Status CheckSize(absl::string_view text, const EncodeOptions& options) const;
   // Whether text that is not UTF-8 may be repaired, which moves the places in it.
   static absl::Status CheckRepairable(const EncodeOptions& options);
 };
 
 inline constexpr size_t kMaxTextBytes = size_t{1} << 30;
+// Maximum length of one token in a vocabulary. Real ones have a few hundred bytes.
+inline constexpr size_t kMaxTokenBytes = size_t{1} << 14;
 
 // Reads tokenizer.json or, if there is none, the sentencepiece model tokenizer.model, together with
 // tokenizer_config.json and special_tokens_map.json if they exist, which name the special tokens. A component or value
 // that this project does not implement (another kind of model, a normalizer, a token that only they name…) is
-// Unimplemented, with its name, and never guessed at; damaged files are InvalidArgument. No file may be larger than 64
-// MiB.
+// Unimplemented, with its name, and never guessed at; damaged files are InvalidArgument, and so are tokenizers that
+// make much more of a text than it is. No file may be larger than 64 MiB.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(Env& env, const std::string& folder);
 
 }  // namespace tdock::text

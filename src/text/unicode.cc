@@ -6,11 +6,15 @@
 #include <array>
 #include <optional>
 
+#include "core/base/status.h"
+
 namespace tdock::text {
 namespace {
 
 // Below it, characters are never changed by NFC, and never join with the one before.
 constexpr char32_t kFirstCombining = 0x300;
+// Cost of decomposing or composing one character.
+constexpr size_t kWorkOfCharacter = 4;
 
 struct CodeRange {
   char32_t first, last;
@@ -87,11 +91,12 @@ void OrderCanonically(std::vector<Pending>& characters) {
 }
 
 // Definition D117 of the Unicode standard. A joined character stands for what its two parts stood for.
-std::vector<CharChange> Compose(const std::vector<Pending>& characters) {
+absl::StatusOr<std::vector<CharChange>> Compose(const std::vector<Pending>& characters, EncodeBudget& budget) {
   std::vector<CharChange> composed;
   std::optional<size_t> starter;
   int last_class = -1;  // of what lies between the starter and here; -1: nothing
   for (const Pending& next : characters) {
+    TDOCK_RETURN_IF_ERROR(budget.Spend(kWorkOfCharacter));
     const bool reachable = starter && last_class < next.combining_class;
     if (const auto joined = reachable ? Composed(composed[*starter].code, next.character.code) : std::nullopt) {
       composed[*starter] = {*joined, composed[*starter].change + next.character.change - 1};
@@ -120,7 +125,7 @@ bool MayNormalize(absl::string_view text, NormalForm form) {
   return false;
 }
 
-std::vector<CharChange> Normalized(absl::string_view text, NormalForm form) {
+absl::StatusOr<std::vector<CharChange>> Normalized(absl::string_view text, NormalForm form, EncodeBudget& budget) {
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   std::vector<Pending> characters;
   characters.reserve(text.size());
@@ -128,16 +133,17 @@ std::vector<CharChange> Normalized(absl::string_view text, NormalForm form) {
     const Utf8Char next = *FirstUtf8Char(text);
     Decompose(next.code, compatible, characters);
     text.remove_prefix(next.bytes);
+    TDOCK_RETURN_IF_ERROR(budget.Spend(kWorkOfCharacter));
   }
   OrderCanonically(characters);
-  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) return Compose(characters);
+  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) return Compose(characters, budget);
   std::vector<CharChange> decomposed;
   decomposed.reserve(characters.size());
   for (const Pending& p : characters) decomposed.push_back(p.character);
   return decomposed;
 }
 
-std::vector<CharChange> Lowercased(absl::string_view text) {
+absl::StatusOr<std::vector<CharChange>> Lowercased(absl::string_view text, EncodeBudget& budget) {
   constexpr char32_t kCapitalIWithDot = 0x130;  // the only one that becomes two
   constexpr char32_t kDotAbove = 0x307;
   std::vector<CharChange> lowercase;
@@ -145,6 +151,7 @@ std::vector<CharChange> Lowercased(absl::string_view text) {
   while (!text.empty()) {
     const Utf8Char next = *FirstUtf8Char(text);
     text.remove_prefix(next.bytes);
+    TDOCK_RETURN_IF_ERROR(budget.Spend(next.bytes));
     if (next.code == kCapitalIWithDot) {
       lowercase.push_back({U'i', 0});
       lowercase.push_back({kDotAbove, 1});

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/base/utf8.h"
+#include "text/encode_budget.h"
 
 namespace tdock::text {
 
@@ -21,18 +23,20 @@ struct CharChange {
   int change;
 };
 
-// `text` is UTF-8 in all of these. Where characters are put into their canonical order, their changes go with them.
-std::vector<CharChange> Normalized(absl::string_view text, NormalForm form);
+// `text` is UTF-8 in all of these. Where characters are put into their canonical order, their changes go with them. The
+// error of the budget's stop check.
+absl::StatusOr<std::vector<CharChange>> Normalized(absl::string_view text, NormalForm form, EncodeBudget& budget);
 // False only where Normalized() would change nothing.
 bool MayNormalize(absl::string_view text, NormalForm form);
 
 // The full mapping without context or language (SpecialCasing.txt).
-std::vector<CharChange> Lowercased(absl::string_view text);
+absl::StatusOr<std::vector<CharChange>> Lowercased(absl::string_view text, EncodeBudget& budget);
 
 bool IsWhiteSpace(char32_t code);  // the property White_Space
 bool IsWordChar(char32_t code);    // \w of Unicode Technical Standard 18, annex C
 
 void AppendUtf8(char32_t code, std::string& text);
+inline size_t Utf8Bytes(char32_t code) { return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4; }
 
 // The last character of a text that is not empty.
 Utf8Char LastUtf8Char(absl::string_view text);
