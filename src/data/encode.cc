@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "data/adapter_fields.h"
 
 namespace tdock::data {
@@ -97,7 +98,7 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phas
                                                     const EncodingRules& rules) {
   TDOCK_RETURN_IF_ERROR(ColumnsOf(adapter, phase).status());
   if (NeedsTemplate(adapter, phase) && !chat_template) {
-    return absl::InvalidArgumentError(absl::StrCat("the data set \"", adapter.name,
+    return absl::InvalidArgumentError(absl::StrCat("the data set \"", EscapeForMessage(adapter.name),
                                                    "\" holds turns of conversations, which need a template; set "
                                                    "data.template, or data.style to text where it holds texts"));
   }

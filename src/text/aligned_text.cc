@@ -56,14 +56,13 @@ void AlignedText::AppendBehind(absl::string_view text, const AlignedText& from, 
   if (wanted_) origins_.resize(text_.size(), end > 0 ? from.At(end - 1) : Origin{from.begin_, from.begin_});
 }
 
-void AlignedText::Change(std::span<const CharChange> changes, size_t dropped) {
+void AlignedText::Change(std::span<const CharChange> changes) {
   AlignedText changed = Empty();
   const absl::string_view old = view();
   size_t offset = 0;
   const auto skip = [&](size_t characters) {
     for (; characters > 0 && offset < old.size(); --characters) offset += FirstUtf8Char(old.substr(offset))->bytes;
   };
-  if (wanted_) skip(dropped);
   for (const CharChange& next : changes) {
     AppendUtf8(next.code, changed.text_);
     if (!wanted_) continue;

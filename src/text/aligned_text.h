@@ -44,9 +44,8 @@ class AlignedText {
   // The same, like the byte before `end`; with none before it, as an empty place at the beginning.
   void AppendBehind(absl::string_view text, const AlignedText& from, size_t end);
 
-  // The whole text, changed: `changes` tells of each character what it replaces, once the first `dropped` characters
-  // are left out.
-  void Change(std::span<const CharChange> changes, size_t dropped);
+  // The whole text, changed: `changes` tells of each character what it replaces.
+  void Change(std::span<const CharChange> changes);
 
  private:
   AlignedText(bool wanted, uint32_t begin) : wanted_(wanted), changed_(true), begin_(begin) {}

@@ -22,6 +22,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 constexpr int kMaxJsonDepth = 32;
+// How much a template may make of what it gets, where the limits of jinja/ allow for more.
+constexpr size_t kMaxOutputFactor = 16, kBytesOfTurn = 256, kMoreOutputBytes = size_t{1} << 20;
 
 // The origin of what no turn says: tools, documents, variables.
 constexpr jinja::Origin kOfContext = std::numeric_limits<jinja::Origin>::max();
@@ -33,29 +35,62 @@ std::string HowToChoose() {
   return absl::StrCat("name a template in data.template or --template: ", absl::StrJoin(ChatTemplate::Names(), ", "));
 }
 
+bool IsInWord(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
 // Whether `word` stands in `text`, not as a part of a longer one.
-bool Mentions(absl::string_view text, absl::string_view word) {
-  const auto in_word = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+bool Stands(absl::string_view word, absl::string_view text) {
   for (size_t at = text.find(word); at != absl::string_view::npos; at = text.find(word, at + 1)) {
     const size_t end = at + word.size();
-    if ((at == 0 || !in_word(text[at - 1])) && (end == text.size() || !in_word(text[end]))) return true;
+    if ((at == 0 || !IsInWord(text[at - 1])) && (end == text.size() || !IsInWord(text[end]))) return true;
   }
   return false;
 }
 
-absl::StatusOr<OrderedJson> ParseJson(absl::string_view json, OrderedJson::value_t type, absl::string_view expected) {
+absl::flat_hash_set<std::string> WordsOf(absl::string_view text) {
+  absl::flat_hash_set<std::string> words;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin;
+    while (end < text.size() && IsInWord(text[end])) ++end;
+    if (end > begin) words.emplace(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+// Polls a stop check, and remembers its error.
+class StopWatch {
+ public:
+  explicit StopWatch(const StopCheck& stop) : stop_(stop) {}
+  // False once there is an error.
+  bool Poll() {
+    if (stop_ && status_.ok()) status_ = stop_();
+    return status_.ok();
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const StopCheck& stop_;
+  absl::Status status_;
+};
+
+absl::StatusOr<OrderedJson> ParseJson(absl::string_view json, OrderedJson::value_t type, absl::string_view expected,
+                                      StopWatch& stop) {
   // The library looks a name up by going through all before it.
-  constexpr size_t kMostNames = 4096;
+  constexpr size_t kMaxNames = 4096, kNamesBetweenPolls = 512;
   std::vector<size_t> names;  // of the objects that are open, by depth
+  size_t all_names = 0;
   bool too_many = false;
   const auto check = [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
     names.resize(static_cast<size_t>(depth) + 1);
-    if (event == OrderedJson::parse_event_t::key) too_many = too_many || ++names.back() > kMostNames;
-    return !too_many;
+    if (event != OrderedJson::parse_event_t::key) return !too_many && stop.status().ok();
+    too_many = too_many || ++names.back() > kMaxNames;
+    if (++all_names % kNamesBetweenPolls == 0) stop.Poll();
+    return !too_many && stop.status().ok();
   };
   OrderedJson parsed = OrderedJson::parse(json, check, /*allow_exceptions=*/false);
+  TDOCK_RETURN_IF_ERROR(stop.status());
   if (too_many) {
-    return absl::InvalidArgumentError(absl::StrCat("it has an object with more than ", kMostNames, " names in it"));
+    return absl::InvalidArgumentError(absl::StrCat("it has an object with more than ", kMaxNames, " names in it"));
   }
   if (parsed.type() == type) return parsed;
   if (parsed.is_discarded()) {
@@ -84,16 +119,13 @@ std::optional<OrderedJson> ReasoningIn(const OrderedJson& fields) {
   return std::nullopt;
 }
 
-absl::StatusOr<OrderedJson> FieldsOf(const Turn& turn) {
+absl::StatusOr<OrderedJson> FieldsOf(const Turn& turn, StopWatch& stop) {
   if (turn.fields.empty()) return OrderedJson::object();
-  return ParseJson(turn.fields, OrderedJson::value_t::object, "an object");
+  return ParseJson(turn.fields, OrderedJson::value_t::object, "an object", stop);
 }
 
-absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, jinja::Origin origin) {
-  if (const auto bad = FindInvalidUtf8(turn.content)) {
-    return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", *bad));
-  }
-  TDOCK_ASSIGN_OR_RETURN(OrderedJson fields, FieldsOf(turn));
+// `fields`: those of the turn.
+absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, OrderedJson fields, jinja::Origin origin) {
   jinja::Value::Pairs pairs;
   // As transformers does, templates that read either name find it.
   if (const std::optional<OrderedJson> reasoning = ReasoningIn(fields)) {
@@ -114,9 +146,10 @@ absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, jinja::Origin origin) {
   return jinja::Value::Dict(std::move(pairs), origin);
 }
 
-absl::StatusOr<jinja::Value> ListOf(const std::string& json, absl::string_view what) {
+absl::StatusOr<jinja::Value> ListOf(const std::string& json, absl::string_view what, StopWatch& stop) {
   if (json.empty()) return jinja::Value::None();
-  absl::StatusOr<OrderedJson> list = ParseJson(json, OrderedJson::value_t::array, "a list");
+  absl::StatusOr<OrderedJson> list = ParseJson(json, OrderedJson::value_t::array, "a list", stop);
+  TDOCK_RETURN_IF_ERROR(stop.status());
   if (!list.ok()) return Annotate(list.status(), what);
   absl::StatusOr<jinja::Value> value = jinja::FromJson(*list, kOfContext);
   if (!value.ok()) return Annotate(value.status(), what);
@@ -224,7 +257,7 @@ std::vector<std::string> ChatTemplate::Names() {
 
 absl::StatusOr<std::shared_ptr<const ChatTemplate::Source>> ChatTemplate::Compile(absl::string_view jinja) {
   TDOCK_ASSIGN_OR_RETURN(jinja::Template program, jinja::Template::Parse(jinja));
-  return std::make_shared<const Source>(Source{std::string(jinja), std::move(program)});
+  return std::make_shared<const Source>(Source{std::string(jinja), std::move(program), WordsOf(jinja)});
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Named(absl::string_view name) {
@@ -276,13 +309,16 @@ absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& 
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::WithVariables(absl::string_view json) const {
-  TDOCK_ASSIGN_OR_RETURN(const OrderedJson variables, ParseJson(json, OrderedJson::value_t::object, "an object"));
+  const StopCheck none;
+  StopWatch never(none);
+  TDOCK_ASSIGN_OR_RETURN(const OrderedJson variables,
+                         ParseJson(json, OrderedJson::value_t::object, "an object", never));
   ChatTemplate made = *this;
   made.variables_json_ = variables.empty() ? "" : std::string(json);
   made.variables_.clear();
   for (const auto& [name, variable] : variables.items()) {
     if (std::find(kOfConversations.begin(), kOfConversations.end(), name) != kOfConversations.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is set by each conversation"));
+      return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is set by each conversation"));
     }
     if (!Uses(name)) {
       return absl::InvalidArgumentError(absl::StrCat(title(), " has no variable \"", EscapeForMessage(name), "\""));
@@ -310,7 +346,9 @@ bool ChatTemplate::Uses(absl::string_view variable) const {
 
 bool ChatTemplate::shows_time() const { return Uses("strftime_now"); }
 
-bool ChatTemplate::marks_replies(const Context& context) const { return SourceFor(context).program.marks_generation(); }
+bool ChatTemplate::marks_replies(const Context& context) const {
+  return SourceFor(context)->program.marks_generation();
+}
 
 std::string ChatTemplate::Description() const {
   std::string description =
@@ -320,70 +358,115 @@ std::string ChatTemplate::Description() const {
   return description;
 }
 
-const ChatTemplate::Source& ChatTemplate::SourceFor(const Context& context) const {
-  return IsGiven(context.tools) && tool_use_ != nullptr ? *tool_use_ : *source_;
+const std::shared_ptr<const ChatTemplate::Source>& ChatTemplate::SourceFor(const Context& context) const {
+  return IsGiven(context.tools) && tool_use_ != nullptr ? tool_use_ : source_;
 }
 
-absl::Status ChatTemplate::CheckMentioned(const Source& source, std::span<const Turn> turns,
-                                          const Context& context) const {
+bool ChatTemplate::Source::Mentions(absl::string_view name) const {
+  const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), IsInWord);
+  return is_word ? words.contains(name) : Stands(name, text);
+}
+
+absl::Status ChatTemplate::CheckPlaces(const Source& source, const Context& context) const {
   const auto left_out = [&](absl::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat(title(), " has no place for ", what, ", and would leave out those of the conversation"));
   };
-  if (IsGiven(context.tools) && !Mentions(source.text, "tools")) return left_out("tools");
-  if (IsGiven(context.documents) && !Mentions(source.text, "documents")) return left_out("documents");
-  for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].fields.empty()) continue;
-    const OrderedJson fields = ReadOrderedJson(turns[i].fields);
-    const bool of_tool = turns[i].role == Role::kTool || turns[i].role == Role::kFunction;
-    for (const auto& [name, field] : fields.items()) {
-      // Which tool a result is of, or which call, is not what the result says.
-      if (IsNothing(field) || (of_tool && (name == "name" || name == "tool_call_id"))) continue;
-      const bool renamed =
-          IsReasoning(name) && (Mentions(source.text, "reasoning_content") || Mentions(source.text, "thinking"));
-      if (renamed || Mentions(source.text, name)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it has \"",
-                                                     EscapeForMessage(name), "\", which ", title(),
-                                                     " does not mention, and would leave out"));
+  if (IsGiven(context.tools) && !source.Mentions("tools")) return left_out("tools");
+  if (IsGiven(context.documents) && !source.Mentions("documents")) return left_out("documents");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatTemplate::Prepared> ChatTemplate::Prepare(std::span<const Turn> turns, const Context& context,
+                                                             const SpecialSpellings& specials, StopCheck stop) const {
+  if (turns.empty()) return absl::InvalidArgumentError("the conversation has no turns");
+  Prepared made;
+  made.source_ = SourceFor(context);
+  made.title_ = title();
+  made.is_own_ = is_own_;
+  made.inputs_ = variables_;
+  TDOCK_RETURN_IF_ERROR(CheckPlaces(*made.source_, context));
+  StopWatch watch(stop);
+  TDOCK_ASSIGN_OR_RETURN(made.inputs_.emplace_back("tools", jinja::Value()).second,
+                         ListOf(context.tools, "the tools", watch));
+  TDOCK_ASSIGN_OR_RETURN(made.inputs_.emplace_back("documents", jinja::Value()).second,
+                         ListOf(context.documents, "the documents", watch));
+  const auto special_tokens = {
+      std::pair("bos_token", &specials.bos), {"eos_token", &specials.eos}, {"pad_token", &specials.pad}};
+  for (const auto& [name, spelling] : special_tokens) {
+    if (*spelling) {
+      made.inputs_.emplace_back(name, jinja::Value::String(**spelling));
+    } else {
+      made.missing_.emplace_back(name);
     }
   }
+  size_t bytes = context.tools.size() + context.documents.size() + variables_json_.size() + made.source_->text.size();
+  for (size_t i = 0; i < turns.size(); ++i) {
+    absl::StatusOr<OrderedJson> fields = FieldsOf(turns[i], watch);
+    if (!watch.Poll()) return watch.status();
+    const absl::Status added = fields.ok() ? made.Add(turns[i], *std::move(fields)) : fields.status();
+    if (!added.ok()) return Annotate(added, absl::StrCat("turn ", i + 1, " of the conversation"));
+    bytes += kBytesOfTurn + turns[i].content.size() + turns[i].fields.size();
+  }
+  made.options_ = time_;
+  made.options_.output_bytes = kMaxOutputFactor * bytes + kMoreOutputBytes;
+  made.options_.stop = std::move(stop);
+  return made;
+}
+
+absl::Status ChatTemplate::Prepared::Add(const Turn& turn, OrderedJson fields) {
+  if (const auto bad = FindInvalidUtf8(turn.content)) {
+    return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", *bad));
+  }
+  Fields of_turn;
+  const bool of_tool = turn.role == Role::kTool || turn.role == Role::kFunction;
+  for (const auto& [name, field] : fields.items()) {
+    absl::StrAppend(&of_turn.names, name, "\n");
+    // Which tool a result is of, or which call, is not what the result says.
+    if (IsNothing(field) || (of_tool && (name == "name" || name == "tool_call_id"))) continue;
+    const bool renamed = IsReasoning(name) && (source_->Mentions("reasoning_content") || source_->Mentions("thinking"));
+    if (renamed || source_->Mentions(name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("it has \"", EscapeForMessage(name), "\", which ", title_,
+                                                   " does not mention, and would leave out"));
+  }
+  if (const std::optional<OrderedJson> reasoning = ReasoningIn(fields); reasoning && reasoning->is_string()) {
+    constexpr size_t kBytesOfThinking = 64;
+    const absl::string_view thinking = absl::StripAsciiWhitespace(reasoning->get_ref<const std::string&>());
+    of_turn.thinking = std::string(thinking.substr(0, kBytesOfThinking));
+  }
+  fields_.push_back(std::move(of_turn));
+  TDOCK_ASSIGN_OR_RETURN(jinja::Value message,
+                         MessageOf(turn, std::move(fields), static_cast<jinja::Origin>(messages_.size())));
+  messages_.push_back(std::move(message));
   return absl::OkStatus();
+}
+
+absl::StatusOr<ChatTemplate::Rendered> ChatTemplate::Prepared::Render(size_t turns, bool generation_prompt) const {
+  jinja::Template::Inputs inputs = inputs_;
+  const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(turns);
+  inputs.emplace_back("messages", jinja::Value::List({messages_.begin(), end}));
+  inputs.emplace_back("add_generation_prompt", jinja::Value::Bool(generation_prompt));
+  StopWatch watch(options_.stop);
+  jinja::RenderOptions options = options_;
+  if (options_.stop) options.stop = [&watch] { return watch.Poll() ? absl::OkStatus() : watch.status(); };
+  absl::StatusOr<jinja::Rendered> rendered = source_->program.Render(inputs, options);
+  if (rendered.ok()) return Understood(*std::move(rendered));
+  TDOCK_RETURN_IF_ERROR(watch.status());
+  for (const absl::string_view name : missing_) {
+    if (!absl::StrContains(rendered.status().message(), absl::StrCat("'", name, "' is undefined"))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(title_, " writes the tokenizer's ", name, ", and the tokenizer has none (", name,
+                     " in tokenizer_config.json); choose the template that the model was made with"));
+  }
+  // The errors of named ones speak for themselves.
+  return is_own_ ? Annotate(rendered.status(), title_) : rendered.status();
 }
 
 absl::StatusOr<ChatTemplate::Rendered> ChatTemplate::Render(std::span<const Turn> turns, const Context& context,
                                                             bool generation_prompt,
                                                             const SpecialSpellings& specials) const {
-  if (turns.empty()) return absl::InvalidArgumentError("the conversation has no turns");
-  const Source& source = SourceFor(context);
-  jinja::Value::Items messages;
-  for (size_t i = 0; i < turns.size(); ++i) {
-    absl::StatusOr<jinja::Value> message = MessageOf(turns[i], static_cast<jinja::Origin>(i));
-    if (!message.ok()) return Annotate(message.status(), absl::StrCat("turn ", i + 1, " of the conversation"));
-    messages.push_back(*std::move(message));
-  }
-  TDOCK_RETURN_IF_ERROR(CheckMentioned(source, turns, context));
-  jinja::Template::Inputs inputs = variables_;
-  inputs.emplace_back("messages", jinja::Value::List(std::move(messages)));
-  TDOCK_ASSIGN_OR_RETURN(inputs.emplace_back("tools", jinja::Value()).second, ListOf(context.tools, "the tools"));
-  TDOCK_ASSIGN_OR_RETURN(inputs.emplace_back("documents", jinja::Value()).second,
-                         ListOf(context.documents, "the documents"));
-  inputs.emplace_back("add_generation_prompt", jinja::Value::Bool(generation_prompt));
-  const auto special_tokens = {
-      std::pair("bos_token", &specials.bos), {"eos_token", &specials.eos}, {"pad_token", &specials.pad}};
-  for (const auto& [name, spelling] : special_tokens) {
-    if (*spelling) inputs.emplace_back(name, jinja::Value::String(**spelling));
-  }
-  absl::StatusOr<jinja::Rendered> rendered = source.program.Render(inputs, time_);
-  if (rendered.ok()) return Understood(*std::move(rendered));
-  for (const auto& [name, spelling] : special_tokens) {
-    if (*spelling || !absl::StrContains(rendered.status().message(), absl::StrCat("'", name, "' is undefined")))
-      continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(title(), " writes the tokenizer's ", name, ", and the tokenizer has none (", name,
-                     " in tokenizer_config.json); choose the template that the model was made with"));
-  }
-  // The errors of named ones speak for themselves.
-  return is_own_ ? Annotate(rendered.status(), title()) : rendered.status();
+  TDOCK_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(turns, context, specials));
+  return prepared.Render(turns.size(), generation_prompt);
 }
 
 }  // namespace tdock::text

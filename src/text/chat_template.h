@@ -13,10 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/base/env.h"
+#include "core/base/json_text.h"
+#include "core/base/status.h"
 #include "text/jinja/template.h"
 #include "text/tokenizer.h"
 
@@ -103,11 +106,17 @@ class ChatTemplate {
     std::vector<jinja::Run> content_turns;  // which turn says each part; -1: none of them
   };
 
-  // InvalidArgument for what the template refuses; for a turn that is not UTF-8, and for something of a turn or of the
-  // context that the template would leave out: fields that it does not mention, such as "tool_calls".
-  // `generation_prompt` adds what asks the assistant for the next reply.
+  // The whole of Prepare()d turns, with the errors of both.
   absl::StatusOr<Rendered> Render(std::span<const Turn> turns, const Context& context, bool generation_prompt,
                                   const SpecialSpellings& specials) const;
+
+  // Turns made ready to be rendered, all of them or the first ones, any number of times.
+  class Prepared;
+  // InvalidArgument for a turn that is not UTF-8, and for something of a turn or of the context that the template would
+  // leave out: fields that it does not mention, such as "tool_calls". `stop` is polled now, and while the result is
+  // rendered; its error is returned as it is.
+  absl::StatusOr<Prepared> Prepare(std::span<const Turn> turns, const Context& context,
+                                   const SpecialSpellings& specials, StopCheck stop = {}) const;
 
   // Special tokens that a tokenizer must have: those of a named template; a model's own goes with its own tokenizer.
   std::span<const absl::string_view> needed_tokens() const { return needed_tokens_; }
@@ -118,11 +127,15 @@ class ChatTemplate {
   struct Source {
     std::string text;
     jinja::Template program;
+    absl::flat_hash_set<std::string> words;  // of letters, digits and underscores
+
+    // True if `name` stands in the text, not as a part of a longer word.
+    bool Mentions(absl::string_view name) const;
   };
   static absl::StatusOr<std::shared_ptr<const Source>> Compile(absl::string_view jinja);
 
-  const Source& SourceFor(const Context& context) const;
-  absl::Status CheckMentioned(const Source& source, std::span<const Turn> turns, const Context& context) const;
+  const std::shared_ptr<const Source>& SourceFor(const Context& context) const;
+  absl::Status CheckPlaces(const Source& source, const Context& context) const;
 
   std::string name_;
   bool is_own_ = true;  // a model's
@@ -131,6 +144,42 @@ class ChatTemplate {
   std::string variables_json_;
   jinja::Template::Inputs variables_;
   jinja::RenderOptions time_;
+};
+
+// Immutable, and so thread-safe; does not need its template, turns and context any more.
+class ChatTemplate::Prepared {
+ public:
+  // The first `turns` of the turns, at least one. `generation_prompt` adds what asks the assistant for the next reply.
+  // InvalidArgument for what the template refuses; ResourceExhausted for what exceeds a limit of jinja/, or where it
+  // makes more than 16 times the bytes of turns, context, variables and its own text, at 256 more for each turn, and
+  // 1 MiB.
+  absl::StatusOr<Rendered> Render(size_t turns, bool generation_prompt) const;
+
+  size_t size() const { return messages_.size(); }  // how many turns there are
+  const std::string& title() const { return title_; }
+  // The names of the turn's fields, in their order.
+  const std::string& field_names(size_t turn) const { return fields_[turn].names; }
+  // How the turn's thinking begins, where it has some in a field: up to 64 bytes, without white space before it.
+  const std::string& thinking(size_t turn) const { return fields_[turn].thinking; }
+
+ private:
+  friend class ChatTemplate;
+  struct Fields {
+    std::string names;
+    std::string thinking;
+  };
+  Prepared() = default;
+  // `fields`: those of the turn.
+  absl::Status Add(const Turn& turn, nlohmann::ordered_json fields);
+
+  std::shared_ptr<const Source> source_;
+  std::string title_;
+  bool is_own_ = false;
+  jinja::Template::Inputs inputs_;          // but the messages
+  std::vector<absl::string_view> missing_;  // special tokens that the tokenizer lacks
+  jinja::Value::Items messages_;
+  std::vector<Fields> fields_;
+  jinja::RenderOptions options_;
 };
 
 }  // namespace tdock::text

@@ -9,106 +9,18 @@
 #include "core/base/status.h"
 #include "text/render_to_encode.h"
 #include "text/reply_border.h"
+#include "text/reply_finder.h"
 
 namespace tdock::text {
 namespace {
 
 using Rendered = ChatTemplate::Rendered;
-using Rewritten = EncodedConversation::Rewritten;
-
-// Part of the text that the model writes itself.
-struct Reply {
-  TextRange range;
-  int32_t turn;
-  // The end of what the turn says in it; from there to the end of `range`, the template ends the turn.
-  size_t said;
-};
 
 int32_t ValueAt(std::span<const jinja::Run> runs, size_t place) {
   const auto found =
       std::upper_bound(runs.begin(), runs.end(), place, [](size_t at, const jinja::Run& run) { return at < run.end; });
   return found == runs.end() ? -1 : found->value;
 }
-
-// Finds replies by what a conversation has beyond the prompts that ask for them.
-class ReplyFinder {
- public:
-  ReplyFinder(const ChatTemplate& chat_template, std::span<const Turn> turns, const Context& context,
-              const SpecialSpellings& specials, const Rendered& whole)
-      : chat_template_(chat_template), turns_(turns), context_(context), specials_(specials), whole_(whole) {}
-
-  // In the order of the turns, apart from one another. Says in `rewritten` which are not as they were generated; of
-  // those that read otherwise later, there is none.
-  std::vector<Reply> Find(std::vector<Rewritten>& rewritten) const {
-    std::vector<Reply> replies;
-    for (size_t i = 0; i < turns_.size(); ++i) {
-      if (turns_[i].role != Role::kAssistant) continue;
-      const std::optional<Reply> reply = FindTurn(i, rewritten);
-      if (!reply || (!replies.empty() && reply->range.begin < replies.back().range.end)) continue;
-      replies.push_back(*reply);
-    }
-    return replies;
-  }
-
- private:
-  std::optional<Reply> FindTurn(size_t i, std::vector<Rewritten>& rewritten) const {
-    const auto turn = static_cast<int32_t>(i);
-    // Where the template refuses a part of the conversation, what the turn says is all that is known of it.
-    const auto then = Part(i + 1, false);
-    const std::optional<TextRange> said = SaidBy(whole_, turn);
-    size_t end = said ? said->end : 0;
-    if (then.ok()) {
-      const std::optional<TextRange> said_then = SaidBy(*then, turn);
-      const size_t same = CommonPrefix(whole_.text, then->text);
-      if (said_then != said || (said && same < said->end)) {
-        rewritten.push_back({turn, Rewritten::How::kLater});
-        return std::nullopt;
-      }
-      end = same;
-    }
-    const auto prompt = Part(i, true);
-    size_t begin = said ? said->begin : end;
-    if (prompt.ok()) {
-      const size_t same = CommonPrefix(whole_.text, prompt->text);
-      if (same < prompt->text.size()) {
-        rewritten.push_back({turn, Rewritten::How::kPrompt});
-        const size_t own = BeginOf(turn, begin);
-        begin = std::min(begin, std::max(WholeCharacters(same), own));
-      } else {
-        begin = same;
-      }
-    }
-    if (begin > end) return std::nullopt;
-    return Reply{.range = {begin, end}, .turn = turn, .said = std::max(begin, said ? said->end : begin)};
-  }
-
-  // Where the part of `turn` that ends at `before` or behind it begins, as far as the template tells.
-  size_t BeginOf(int32_t turn, size_t before) const {
-    size_t begin = 0, own = before;
-    for (const jinja::Run& run : whole_.turns) {
-      if (run.value == turn && begin <= before) own = std::min(own, begin);
-      if (run.value != turn && run.end <= before) own = before;
-      begin = run.end;
-    }
-    return own;
-  }
-
-  // `end`, or the beginning of the character that it is within.
-  size_t WholeCharacters(size_t end) const {
-    while (end > 0 && end < whole_.text.size() && (static_cast<unsigned char>(whole_.text[end]) & 0xC0) == 0x80) --end;
-    return end;
-  }
-
-  absl::StatusOr<Rendered> Part(size_t turns, bool generation_prompt) const {
-    return chat_template_.Render(turns_.first(turns), context_, generation_prompt, specials_);
-  }
-
-  const ChatTemplate& chat_template_;
-  const std::span<const Turn> turns_;
-  const Context& context_;
-  const SpecialSpellings& specials_;
-  const Rendered& whole_;
-};
 
 // The replies that {% generation %} marks: of the turn that says something in them, or whose loop put them out.
 std::vector<Reply> MarkedReplies(const Rendered& rendered) {
@@ -126,97 +38,161 @@ std::vector<Reply> MarkedReplies(const Rendered& rendered) {
   return replies;
 }
 
+// Where the prompt that asks for the reply of `turn` ends, as far as the whole begins with it; 0 otherwise.
+absl::StatusOr<size_t> PromptEnd(const RenderedToEncode& rendered, size_t turn) {
+  const auto prompt = rendered.conversation.Render(turn, /*generation_prompt=*/true);
+  if (prompt.ok()) return absl::StartsWith(rendered.whole.text, prompt->text) ? prompt->text.size() : 0;
+  return IsRefusal(prompt.status()) ? absl::StatusOr<size_t>(0) : prompt.status();
+}
+
+// Where the tokens must part: before a reply, or, with no turn, at the end of the prompt that asks for the last one.
+struct Border {
+  size_t place;
+  std::optional<int32_t> turn;
+};
+
 // The tokens of a whole conversation, parted at the borders before its replies.
 class Encoder {
  public:
-  Encoder(const Tokenizer& tokenizer, const Rendered& rendered)
-      : tokenizer_(tokenizer), marked_{rendered.text, rendered.content} {}
+  Encoder(const Tokenizer& tokenizer, const Rendered& rendered, const EncodeLimits& limits)
+      : tokenizer_(tokenizer), marked_{rendered.text, rendered.content}, limits_(limits) {}
 
   absl::Status Encode() {
-    TDOCK_ASSIGN_OR_RETURN(encoding_, EncodePart(tokenizer_, "", marked_, 0, marked_.text.size()));
+    TDOCK_ASSIGN_OR_RETURN(whole_, EncodePart(tokenizer_, "", marked_, 0, marked_.text.size(), limits_));
     return absl::OkStatus();
   }
 
-  // Encodes the text before `border` as if the text ended there, and what comes behind it accordingly. Borders are
-  // given in their order.
-  absl::Status PartAt(size_t border) {
-    // Special tokens cut the text in pieces that are encoded each by itself, so only one of them is concerned.
-    const size_t first = FirstTokenFrom(border);
-    size_t begin_token = first;
-    while (begin_token > 0 && !IsSpecial(begin_token - 1)) --begin_token;
-    size_t end_token = first;
-    while (end_token < encoding_.ids.size() && !IsSpecial(end_token)) ++end_token;
-    const std::string special =
-        begin_token > 0 ? tokenizer_.IdToToken(encoding_.ids[begin_token - 1]).value_or("") : "";
-    const size_t begin = begin_token > 0 ? encoding_.ranges[begin_token - 1].end : 0;
-    const size_t end = end_token < encoding_.ids.size() ? encoding_.ranges[end_token].begin : marked_.text.size();
-    if (border <= begin) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(Encoding before, EncodeFrom(begin, begin_token, special, border));
-    parted_ = border;
-    const auto old_ids = std::span(encoding_.ids).subspan(begin_token, end_token - begin_token);
-    if (before.ids.size() == first - begin_token && std::equal(before.ids.begin(), before.ids.end(), old_ids.begin())) {
-      return absl::OkStatus();
+  // Encodes the text before each border as if the text ended there, and what comes behind it accordingly. Borders are
+  // in their order.
+  //
+  // Special tokens cut the text in segments that are encoded each by itself, so only those with borders are concerned.
+  absl::Status PartAt(std::span<const Border> borders) {
+    size_t done = 0;  // tokens of whole_
+    for (size_t first = 0; first < borders.size();) {
+      const Segment segment = SegmentAt(borders[first].place);
+      size_t last = first;
+      while (last < borders.size() && borders[last].place <= segment.end) ++last;
+      const auto inside = borders.subspan(first, last - first);
+      first = last;
+      if (inside.back().place <= segment.begin) continue;
+      Add(whole_, done, segment.begin_token);
+      TDOCK_RETURN_IF_ERROR(PartSegment(segment, inside));
+      done = segment.end_token;
     }
-    TDOCK_ASSIGN_OR_RETURN(const Encoding behind,
-                           EncodeBehind(tokenizer_, special, marked_, begin, before.ids, border, end));
-    Append(before, behind);
-    has_parted_ = true;
-    Replace(encoding_.ids, begin_token, end_token, before.ids);
-    Replace(encoding_.ranges, begin_token, end_token, before.ranges);
-    return absl::OkStatus();
+    Add(whole_, done, whole_.ids.size());
+    if (parted_.ids.size() <= limits_.max_tokens) return absl::OkStatus();
+    return absl::OutOfRangeError(absl::StrCat("the conversation has more than ", limits_.max_tokens,
+                                              " tokens, the limit, once they part before each reply"));
   }
 
   // Where a reply ends whose turn the template ends somewhere in [said, end): behind the last special token there; at
   // `end` if there is none.
   size_t EndOf(size_t said, size_t end) const {
-    for (size_t i = FirstTokenFrom(end); i-- > 0 && encoding_.ranges[i].begin >= said;) {
-      if (encoding_.ranges[i].end <= end && IsSpecial(i)) return encoding_.ranges[i].end;
+    for (size_t i = FirstTokenFrom(parted_, end); i-- > 0 && parted_.ranges[i].begin >= said;) {
+      if (parted_.ranges[i].end <= end && tokenizer_.IsSpecial(parted_.ids[i])) return parted_.ranges[i].end;
     }
     return end;
   }
 
   // The first token that begins at `place` or behind it.
-  size_t FirstTokenFrom(size_t place) const {
-    const auto found = std::lower_bound(encoding_.ranges.begin(), encoding_.ranges.end(), place,
-                                        [](const TextRange& range, size_t at) { return range.begin < at; });
-    return static_cast<size_t>(found - encoding_.ranges.begin());
-  }
+  size_t FirstTokenFrom(size_t place) const { return FirstTokenFrom(parted_, place); }
 
-  Encoding& encoding() { return encoding_; }
+  Encoding& encoding() { return parted_; }
   bool has_parted() const { return has_parted_; }
 
  private:
-  // The tokens from `begin`, which is that of the token `begin_token`, to `end`: parted where they are already.
-  absl::StatusOr<Encoding> EncodeFrom(size_t begin, size_t begin_token, const std::string& special, size_t end) const {
-    if (parted_ <= begin) return EncodePart(tokenizer_, special, marked_, begin, end);
-    const auto from = static_cast<std::ptrdiff_t>(begin_token),
-               to = static_cast<std::ptrdiff_t>(FirstTokenFrom(parted_));
-    Encoding parted{.ids = {encoding_.ids.begin() + from, encoding_.ids.begin() + to},
-                    .ranges = {encoding_.ranges.begin() + from, encoding_.ranges.begin() + to}};
-    TDOCK_ASSIGN_OR_RETURN(const Encoding more,
-                           EncodeBehind(tokenizer_, special, marked_, begin, parted.ids, parted_, end));
-    Append(parted, more);
-    return parted;
+  // The borders of a segment up to which the context reaches back to its beginning; it then only reaches back over
+  // kBordersOfContext of them, so that time does not grow with the square of their number.
+  static constexpr size_t kBordersFromBegin = 16, kBordersOfContext = 2;
+
+  // Text between special tokens, and its tokens in whole_.
+  struct Segment {
+    size_t begin, end;
+    size_t begin_token, end_token;
+    std::string special;  // before it; "": nothing is
+  };
+
+  static size_t FirstTokenFrom(const Encoding& encoding, size_t place) {
+    const auto found = std::lower_bound(encoding.ranges.begin(), encoding.ranges.end(), place,
+                                        [](const TextRange& range, size_t at) { return range.begin < at; });
+    return static_cast<size_t>(found - encoding.ranges.begin());
   }
 
-  static void Append(Encoding& encoding, const Encoding& more) {
-    encoding.ids.insert(encoding.ids.end(), more.ids.begin(), more.ids.end());
-    encoding.ranges.insert(encoding.ranges.end(), more.ranges.begin(), more.ranges.end());
+  // The one that reaches to `place`, or ends behind it.
+  Segment SegmentAt(size_t place) const {
+    const auto is_special = [&](size_t token) { return tokenizer_.IsSpecial(whole_.ids[token]); };
+    size_t begin_token = FirstTokenFrom(whole_, place), end_token = begin_token;
+    while (begin_token > 0 && !is_special(begin_token - 1)) --begin_token;
+    while (end_token < whole_.ids.size() && !is_special(end_token)) ++end_token;
+    Segment segment{
+        .begin = 0, .end = marked_.text.size(), .begin_token = begin_token, .end_token = end_token, .special = {}};
+    if (end_token < whole_.ids.size()) segment.end = whole_.ranges[end_token].begin;
+    if (begin_token > 0) {
+      segment.begin = whole_.ranges[begin_token - 1].end;
+      segment.special = tokenizer_.IdToToken(whole_.ids[begin_token - 1]).value_or("");
+    }
+    return segment;
   }
 
-  bool IsSpecial(size_t token) const { return tokenizer_.IsSpecial(encoding_.ids[token]); }
+  absl::Status PartSegment(const Segment& segment, std::span<const Border> borders) {
+    // Where each border is in the text, and its first token in parted_; first of all, the beginning.
+    std::vector<std::pair<size_t, size_t>> places = {{segment.begin, parted_.ids.size()}};
+    size_t next = segment.begin_token;  // of whole_, as long as the tokens are the same
+    bool same = true;
+    for (const Border& border : borders) {
+      if (border.place <= places.back().first) continue;
+      absl::StatusOr<Encoding> before = EncodeFromLast(segment, places, border.place);
+      if (!before.ok()) return AtBorder(before.status(), border);
+      const size_t end = FirstTokenFrom(whole_, border.place);
+      same = same && end - next == before->ids.size() &&
+             std::equal(before->ids.begin(), before->ids.end(), whole_.ids.begin() + static_cast<std::ptrdiff_t>(next));
+      Add(same ? whole_ : *before, same ? next : 0, same ? end : before->ids.size());
+      next = end;
+      places.emplace_back(border.place, parted_.ids.size());
+    }
+    if (same && places.size() - 1 <= kBordersFromBegin) {
+      Add(whole_, next, segment.end_token);
+      return absl::OkStatus();
+    }
+    absl::StatusOr<Encoding> behind = EncodeFromLast(segment, places, segment.end);
+    if (!behind.ok()) return AtBorder(behind.status(), borders.back());
+    same = same &&
+           std::equal(behind->ids.begin(), behind->ids.end(), whole_.ids.begin() + static_cast<std::ptrdiff_t>(next),
+                      whole_.ids.begin() + static_cast<std::ptrdiff_t>(segment.end_token));
+    has_parted_ = has_parted_ || !same;
+    Add(*behind, 0, behind->ids.size());
+    return absl::OkStatus();
+  }
 
-  template <class T>
-  static void Replace(std::vector<T>& items, size_t begin, size_t end, const std::vector<T>& with) {
-    const auto at = items.erase(items.begin() + static_cast<std::ptrdiff_t>(begin),
-                                items.begin() + static_cast<std::ptrdiff_t>(end));
-    items.insert(at, with.begin(), with.end());
+  // The tokens from the last of `places` up to `end`, as they follow those before it.
+  absl::StatusOr<Encoding> EncodeFromLast(const Segment& segment, std::span<const std::pair<size_t, size_t>> places,
+                                          size_t end) const {
+    const size_t borders = places.size() - 1;
+    if (borders == 0) return EncodePart(tokenizer_, segment.special, marked_, segment.begin, end, limits_);
+    const bool from_begin = borders <= kBordersFromBegin;
+    const auto [begin, begin_token] = places[from_begin ? 0 : borders - kBordersOfContext];
+    const auto before = std::span(parted_.ids).subspan(begin_token);
+    return EncodeBehind(tokenizer_, from_begin ? segment.special : "", marked_, begin, before, places.back().first, end,
+                        limits_);
+  }
+
+  static absl::Status AtBorder(const absl::Status& status, const Border& border) {
+    if (!absl::IsInvalidArgument(status)) return status;
+    return Annotate(status, border.turn ? absl::StrCat("turn ", *border.turn + 1, " of the conversation")
+                                        : "the last reply of the conversation");
+  }
+
+  // Appends tokens [begin, end) of `from`.
+  void Add(const Encoding& from, size_t begin, size_t end) {
+    const auto first = static_cast<std::ptrdiff_t>(begin), last = static_cast<std::ptrdiff_t>(end);
+    parted_.ids.insert(parted_.ids.end(), from.ids.begin() + first, from.ids.begin() + last);
+    parted_.ranges.insert(parted_.ranges.end(), from.ranges.begin() + first, from.ranges.begin() + last);
   }
 
   const Tokenizer& tokenizer_;
   const MarkedText marked_;
-  Encoding encoding_;
-  size_t parted_ = 0;  // the last border
+  const EncodeLimits& limits_;
+  Encoding whole_, parted_;
   bool has_parted_ = false;
 };
 
@@ -256,41 +232,45 @@ void Mark(const Rendered& rendered, std::span<const TextRange> ranges, std::span
 
 absl::StatusOr<EncodedConversation> EncodeConversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                                                        std::span<const Turn> turns, const EncodeTurns& options) {
-  const SpecialSpellings specials = SpellingsOf(tokenizer);
-  TDOCK_ASSIGN_OR_RETURN(Rendered rendered,
-                         RenderToEncode(chat_template, tokenizer, turns, options.context, options.generation_prompt));
+  TDOCK_ASSIGN_OR_RETURN(RenderedToEncode rendered, RenderToEncode(chat_template, tokenizer, turns, options.context,
+                                                                   options.generation_prompt, options.stop));
+  const EncodeLimits limits{options.max_tokens, options.stop};
+  Encoder encoder(tokenizer, rendered.whole, limits);
+  if (const absl::Status status = encoder.Encode(); !status.ok()) {
+    return AtItsTurn(status, tokenizer, turns, options.stop);
+  }
   EncodedConversation encoded;
-  std::vector<Reply> replies =
-      chat_template.marks_replies(options.context)
-          ? MarkedReplies(rendered)
-          : ReplyFinder(chat_template, turns, options.context, specials, rendered).Find(encoded.rewritten);
-  Encoder encoder(tokenizer, rendered);
-  if (const absl::Status status = encoder.Encode(); !status.ok()) return AtItsTurn(status, tokenizer, turns);
-  // A template may mark more than what the model writes, as with the line end before it.
+  const bool marked = chat_template.marks_replies(options.context);
+  std::vector<Reply> replies;
+  if (marked) {
+    replies = MarkedReplies(rendered.whole);
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(RepliesOfConversation found, FindReplies(rendered, turns));
+    replies = std::move(found.replies);
+    encoded.rewritten = std::move(found.rewritten);
+    encoded.renders = found.renders;
+  }
+  std::vector<Border> borders;
+  for (const Reply& reply : replies) borders.push_back({reply.range.begin, reply.turn});
   size_t last_begin = 0;
   if (!replies.empty()) {
     last_begin = replies.back().range.begin;
-    if (chat_template.marks_replies(options.context) && replies.back().turn > 0) {
-      const auto prompt = chat_template.Render(turns.first(static_cast<size_t>(replies.back().turn)), options.context,
-                                               /*generation_prompt=*/true, specials);
-      const bool asks = prompt.ok() && absl::StartsWith(rendered.text, prompt->text);
-      if (asks && prompt->text.size() <= replies.back().range.end)
-        last_begin = std::max(last_begin, prompt->text.size());
+    // A template may mark more than what the model writes, as with the line end before it.
+    if (marked && replies.back().turn > 0) {
+      TDOCK_ASSIGN_OR_RETURN(const size_t asked, PromptEnd(rendered, static_cast<size_t>(replies.back().turn)));
+      if (asked <= replies.back().range.end) last_begin = std::max(last_begin, asked);
+      ++encoded.renders;
     }
+    borders.push_back({last_begin, std::nullopt});
   }
-  for (Reply& reply : replies) {
-    TDOCK_RETURN_IF_ERROR(
-        Annotate(encoder.PartAt(reply.range.begin), absl::StrCat("turn ", reply.turn + 1, " of the conversation")));
-    reply.range.end = encoder.EndOf(reply.said, reply.range.end);
-  }
-  if (last_begin > 0) {
-    TDOCK_RETURN_IF_ERROR(Annotate(encoder.PartAt(last_begin), "the last reply of the conversation"));
-    encoded.before_last_reply = encoder.FirstTokenFrom(last_begin);
-  }
-  Mark(rendered, encoder.encoding().ranges, replies, turns, options.train_on, encoded);
+  TDOCK_RETURN_IF_ERROR(encoder.PartAt(borders));
+  for (Reply& reply : replies) reply.range.end = encoder.EndOf(reply.said, reply.range.end);
+  if (last_begin > 0) encoded.before_last_reply = encoder.FirstTokenFrom(last_begin);
+  Mark(rendered.whole, encoder.encoding().ranges, replies, turns, options.train_on, encoded);
+  ++encoded.renders;  // of the whole
   encoded.parted = encoder.has_parted();
   encoded.ids = std::move(encoder.encoding().ids);
-  encoded.text = std::move(rendered.text);
+  encoded.text = std::move(rendered.whole.text);
   return encoded;
 }
 
@@ -299,7 +279,7 @@ absl::StatusOr<std::vector<int32_t>> EncodeReply(const Tokenizer& tokenizer, abs
   const std::string text = absl::StrCat(prompt, reply);
   const std::vector<TextRange> all = {{0, text.size()}};
   TDOCK_ASSIGN_OR_RETURN(Encoding behind, EncodeBehind(tokenizer, "", {.text = text, .as_text = all}, 0, prompt_ids,
-                                                       prompt.size(), text.size()));
+                                                       prompt.size(), text.size(), /*limits=*/{}));
   return std::move(behind.ids);
 }
 

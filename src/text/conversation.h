@@ -12,12 +12,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/base/status.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -57,19 +59,35 @@ struct EncodedConversation {
   };
   // In the order of turns. Always empty where the template marks replies itself.
   std::vector<Rewritten> rewritten;
+
+  // How often the template was run for it. Grows with the kinds of replies, not with their number.
+  int64_t renders = 0;
 };
 
 struct EncodeTurns {
   bool generation_prompt = false;  // adds what asks the assistant for the next reply
   TrainOn train_on = TrainOn::kReplies;
   Context context = {};
+  // As in EncodeOptions: OutOfRange for more tokens, before any reply is looked for.
+  size_t max_tokens = std::numeric_limits<size_t>::max();
+  // As in EncodeOptions; polled while the template renders, too.
+  StopCheck stop = {};
 };
 
 // Replies are what {% generation %} marks, where the template has it. Otherwise a reply is what the conversation up to
 // its turn has beyond the prompt that asks for it, up to the last special token behind what the turn says.
 //
-// The errors of ChatTemplate::Render(); InvalidArgument where the tokenizer lacks a special token of a named template,
-// or cannot encode the text.
+// So both are rendered for each reply of a conversation with up to 16. In a longer one they are rendered for some of
+// the replies that stand alike: those with the same roles around them, the same fields, as much of what they say
+// rendered, the same text of the template around it but for numbers, and the same kinds of turns since the last one of
+// the user. Where these (the first four, the last four and two in the middle) all depart from the whole rendering in
+// the same way, the others are taken to do so, too; where they do not, all that stand alike are rendered. The last
+// reply always is. So time grows with the length of the conversation and with the kinds of replies in it, not with the
+// square of the length. A reply for which the template decides by something else, such as what an earlier turn says,
+// may then be taken for one of the others.
+//
+// The errors of ChatTemplate::Prepare() and of rendering; InvalidArgument where the tokenizer lacks a special token of
+// a named template, or cannot encode the text.
 absl::StatusOr<EncodedConversation> EncodeConversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                                                        std::span<const Turn> turns, const EncodeTurns& options = {});
 

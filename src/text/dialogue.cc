@@ -1,5 +1,6 @@
 #include "text/dialogue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -10,10 +11,14 @@
 #include "text/conversation.h"
 #include "text/render_to_encode.h"
 #include "text/reply_border.h"
+#include "text/reply_finder.h"
 #include "text/unicode.h"
 
 namespace tdock::text {
 namespace {
+
+// A message that leaves no room is counted up to twice the room and so many tokens, so that its error can say its size.
+constexpr size_t kTokensCounted = 4096;
 
 // Without what templates take off at both ends.
 absl::string_view WithoutBlanks(absl::string_view text) {
@@ -33,34 +38,39 @@ struct ReplyPlace {
 };
 
 // The places of all replies, or why one of them does not stand where it was sampled.
-struct FoundReplies {
+struct FoundPlaces {
   std::vector<ReplyPlace> places = {};
   std::string rewritten = {};
 };
 
 // `begins`: where they stood when they were generated; `same`: how much of the text is as it was then.
-FoundReplies FindReplies(const ChatTemplate& chat_template, std::span<const Turn> turns, std::span<const size_t> begins,
-                         size_t same, const ChatTemplate::Rendered& whole) {
-  FoundReplies found;
-  const absl::string_view text = whole.text;
+FoundPlaces FindPlaces(const RenderedToEncode& rendered, std::span<const Turn> turns, std::span<const size_t> begins,
+                       size_t same) {
+  FoundPlaces found;
+  const absl::string_view text = rendered.whole.text;
+  const std::string& title = rendered.conversation.title();
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     if (turns[turn].role != Role::kAssistant) continue;
     const size_t number = found.places.size();
     const size_t least = number == 0 ? 0 : found.places.back().end;
     if (number >= begins.size() || begins[number] > same || begins[number] < least) {
-      return {.rewritten = absl::StrCat(chat_template.title(), " renders what stands before reply ", number + 1,
+      return {.rewritten = absl::StrCat(title, " renders what stands before reply ", number + 1,
                                         " otherwise once more turns follow")};
     }
     const size_t begin = begins[number];
-    const std::optional<TextRange> said = SaidBy(whole, static_cast<int32_t>(turn));
+    const std::optional<TextRange>& said = rendered.said[turn];
     const size_t end = said ? said->end : begin;
     if (end < begin || WithoutBlanks(text.substr(begin, end - begin)) != WithoutBlanks(turns[turn].content)) {
-      return {.rewritten = absl::StrCat(chat_template.title(), " renders reply ", number + 1,
+      return {.rewritten = absl::StrCat(title, " renders reply ", number + 1,
                                         " otherwise than it was generated once more turns follow")};
     }
     found.places.push_back({begin, end});
   }
   return found;
+}
+
+absl::Status NoRoom(size_t max_tokens) {
+  return absl::OutOfRangeError(absl::StrCat("the prompt has more than ", max_tokens, " tokens"));
 }
 
 void Append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
@@ -70,20 +80,23 @@ void Append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
 // The text around the replies as tokens, with theirs between.
 absl::StatusOr<std::vector<int32_t>> EncodeAround(const Tokenizer& tokenizer, const MarkedText& marked,
                                                   std::span<const ReplyPlace> replies,
-                                                  std::span<const std::vector<int32_t>> sampled) {
+                                                  std::span<const std::vector<int32_t>> sampled, size_t max_tokens) {
   const auto begin_of = [&](size_t reply) {
     return reply < replies.size() ? replies[reply].begin : marked.text.size();
   };
-  TDOCK_ASSIGN_OR_RETURN(Encoding first, EncodePart(tokenizer, "", marked, 0, begin_of(0)));
+  TDOCK_ASSIGN_OR_RETURN(Encoding first, EncodePart(tokenizer, "", marked, 0, begin_of(0), {.max_tokens = max_tokens}));
   std::vector<int32_t> ids = std::move(first.ids);
   for (size_t i = 0; i < replies.size(); ++i) {
     const bool special = !ids.empty() && tokenizer.IsSpecial(ids.back());
     const std::string before = special ? tokenizer.IdToToken(ids.back()).value_or("") : "";
-    TDOCK_ASSIGN_OR_RETURN(const Encoding behind, EncodeBehind(tokenizer, before, marked, replies[i].begin, sampled[i],
-                                                               replies[i].end, begin_of(i + 1)));
     Append(ids, sampled[i]);
+    if (ids.size() > max_tokens) return NoRoom(max_tokens);
+    TDOCK_ASSIGN_OR_RETURN(const Encoding behind,
+                           EncodeBehind(tokenizer, before, marked, replies[i].begin, sampled[i], replies[i].end,
+                                        begin_of(i + 1), {.max_tokens = max_tokens - ids.size()}));
     Append(ids, behind.ids);
   }
+  if (ids.size() > max_tokens) return NoRoom(max_tokens);
   return ids;
 }
 
@@ -94,7 +107,8 @@ Dialogue::Dialogue(ChatTemplate chat_template, const Tokenizer& tokenizer, std::
   Clear();
 }
 
-Dialogue::Asked Dialogue::AskedBefore(std::span<const Turn> turns, size_t replies) const {
+absl::StatusOr<Dialogue::Asked> Dialogue::AskedBefore(const RenderedToEncode& rendered, std::span<const Turn> turns,
+                                                      size_t replies) const {
   Asked asked;
   const bool known = replies == sampled_.size() && asked_.sizes.size() >= replies;
   if (known) {
@@ -102,56 +116,83 @@ Dialogue::Asked Dialogue::AskedBefore(std::span<const Turn> turns, size_t replie
     if (replies > 0) asked.last = asked_.last.substr(0, asked.sizes.back());
     return asked;
   }
-  const SpecialSpellings specials = SpellingsOf(*tokenizer_);
-  for (size_t turn = 0; turn < turns.size(); ++turn) {
-    if (turns[turn].role != Role::kAssistant) continue;
-    auto prompt = chat_template_.Render(turns.first(turn), {}, /*generation_prompt=*/true, specials);
-    if (!prompt.ok() || !absl::StartsWith(prompt->text, asked.last)) break;
-    asked.last = std::move(prompt->text);
-    asked.sizes.push_back(asked.last.size());
-  }
+  TDOCK_ASSIGN_OR_RETURN(PromptsOfConversation prompts, FindPrompts(rendered, turns));
+  asked.sizes = std::move(prompts.ends);
+  if (!asked.sizes.empty()) asked.last = rendered.whole.text.substr(0, asked.sizes.back());
   return asked;
 }
 
+std::vector<Turn> Dialogue::Without(size_t dropped, const std::vector<Turn>& turns) const {
+  const auto oldest = turns.begin() + static_cast<std::ptrdiff_t>(first_message());
+  std::vector<Turn> left(turns.begin(), oldest);
+  left.insert(left.end(), oldest + static_cast<std::ptrdiff_t>(2 * dropped), turns.end());
+  return left;
+}
+
 absl::StatusOr<Dialogue::Encoded> Dialogue::Encode(std::span<const Turn> turns,
-                                                   std::span<const std::vector<int32_t>> sampled) const {
-  TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Rendered whole,
-                         RenderToEncode(chat_template_, *tokenizer_, turns, {}, /*generation_prompt=*/true));
-  Asked asked = AskedBefore(turns, sampled.size());
-  FoundReplies replies = FindReplies(chat_template_, turns, asked.sizes, CommonPrefix(asked.last, whole.text), whole);
+                                                   std::span<const std::vector<int32_t>> sampled,
+                                                   size_t max_tokens) const {
+  TDOCK_ASSIGN_OR_RETURN(RenderedToEncode rendered,
+                         RenderToEncode(chat_template_, *tokenizer_, turns, {}, /*generation_prompt=*/true, {}));
+  TDOCK_ASSIGN_OR_RETURN(Asked asked, AskedBefore(rendered, turns, sampled.size()));
+  FoundPlaces replies = FindPlaces(rendered, turns, asked.sizes, CommonPrefix(asked.last, rendered.whole.text));
   if (!replies.rewritten.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(EncodedConversation encoded,
-                           EncodeConversation(chat_template_, *tokenizer_, turns, {.generation_prompt = true}));
+    TDOCK_ASSIGN_OR_RETURN(
+        EncodedConversation encoded,
+        EncodeConversation(chat_template_, *tokenizer_, turns, {.generation_prompt = true, .max_tokens = max_tokens}));
     return Encoded{.prompt = {std::move(encoded.ids), std::move(replies.rewritten)}};
   }
   absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeAround(*tokenizer_, {whole.text, whole.content}, replies.places, sampled);
-  if (!ids.ok()) return AtItsTurn(ids.status(), *tokenizer_, turns);
-  asked.last = std::move(whole.text);
+      EncodeAround(*tokenizer_, {rendered.whole.text, rendered.whole.content}, replies.places, sampled, max_tokens);
+  if (!ids.ok()) return AtItsTurn(ids.status(), *tokenizer_, turns, {});
+  asked.last = std::move(rendered.whole.text);
   asked.sizes.push_back(asked.last.size());
   return Encoded{.prompt = {*std::move(ids)}, .asked = std::move(asked)};
 }
 
-absl::StatusOr<DialoguePrompt> Dialogue::Ask(std::string message, int64_t most_tokens) {
+absl::StatusOr<DialoguePrompt> Dialogue::Ask(std::string message, int64_t max_tokens) {
+  const size_t room = max_tokens > 0 ? static_cast<size_t>(max_tokens) : 0;
+  const size_t replies = sampled_.size();
   std::vector<Turn> turns = turns_;
   turns.push_back({Role::kUser, std::move(message)});
-  for (size_t dropped = 0;; ++dropped) {
-    TDOCK_ASSIGN_OR_RETURN(Encoded encoded, Encode(turns, std::span(sampled_).subspan(dropped)));
-    const auto size = static_cast<int64_t>(encoded.prompt.ids.size());
-    if (size <= most_tokens) {
-      encoded.prompt.dropped_turns = static_cast<int64_t>(2 * dropped);
-      turns_ = std::move(turns);
-      sampled_.erase(sampled_.begin(), sampled_.begin() + static_cast<std::ptrdiff_t>(dropped));
-      asked_ = std::move(encoded.asked);
-      return std::move(encoded.prompt);
-    }
-    if (dropped == sampled_.size()) {
-      return absl::OutOfRangeError(
-          absl::StrCat("the message makes a prompt of ", size, " tokens, and there is room for ", most_tokens));
-    }
-    const auto oldest = turns.begin() + static_cast<std::ptrdiff_t>(first_message());
-    turns.erase(oldest, oldest + 2);
+  const auto encode = [&](size_t dropped, size_t max) {
+    return Encode(Without(dropped, turns), std::span(sampled_).subspan(dropped), max);
+  };
+  const auto keep = [&](size_t dropped, Encoded encoded) {
+    encoded.prompt.dropped_turns = static_cast<int64_t>(2 * dropped);
+    turns_ = Without(dropped, turns);
+    sampled_.erase(sampled_.begin(), sampled_.begin() + static_cast<std::ptrdiff_t>(dropped));
+    asked_ = std::move(encoded.asked);
+    return std::move(encoded.prompt);
+  };
+  absl::StatusOr<Encoded> encoded = encode(0, room);
+  if (encoded.ok()) return keep(0, *std::move(encoded));
+  // How many are dropped: too few, and enough. Steps double, and then halve.
+  size_t few = 0, enough = 0;
+  while (absl::IsOutOfRange(encoded.status()) && enough < replies) {
+    few = enough;
+    enough = std::min(replies, std::max<size_t>(1, 2 * enough));
+    encoded = encode(enough, room);
   }
+  if (absl::IsOutOfRange(encoded.status())) return TooLong(encode(replies, 2 * room + kTokensCounted), room);
+  if (!encoded.ok()) return encoded.status();
+  while (enough - few > 1) {
+    const size_t middle = few + (enough - few) / 2;
+    absl::StatusOr<Encoded> fewer = encode(middle, room);
+    if (!fewer.ok() && !absl::IsOutOfRange(fewer.status())) return fewer.status();
+    (fewer.ok() ? enough : few) = middle;
+    if (fewer.ok()) encoded = std::move(fewer);
+  }
+  return keep(enough, *std::move(encoded));
+}
+
+// The error for a message that alone makes the prompt `alone`.
+absl::Status Dialogue::TooLong(const absl::StatusOr<Encoded>& alone, size_t room) {
+  if (!alone.ok() && !absl::IsOutOfRange(alone.status())) return alone.status();
+  const std::string size =
+      alone.ok() ? absl::StrCat(alone->prompt.ids.size()) : absl::StrCat("more than ", 2 * room + kTokensCounted);
+  return absl::OutOfRangeError(
+      absl::StrCat("the message makes a prompt of ", size, " tokens, and there is room for ", room));
 }
 
 absl::Status Dialogue::Reply(std::vector<int32_t> ids) {

@@ -7,6 +7,7 @@
 // that it has not said, and what was computed for those tokens would be of no use.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,6 +21,8 @@
 
 namespace tdock::text {
 
+struct RenderedToEncode;  // internal
+
 struct DialoguePrompt {
   std::vector<int32_t> ids;
   // Why replies are encoded again, as EncodeConversation() does: the template renders one, or what stands before it,
@@ -31,18 +34,20 @@ struct DialoguePrompt {
 // Alternates between a user and a model. Not thread-safe; the tokenizer must outlive it.
 //
 // Where each reply's tokens are those of its text, the prompts are those of EncodeConversation(). For each of them the
-// conversation is rendered once; where turns were dropped, or replies are encoded again, also what stands before each.
+// conversation is rendered once; where turns were dropped, or replies are encoded again, also what stands before some
+// replies, as there. So the time of a prompt grows with the length of the conversation alone.
 class Dialogue {
  public:
   // `system`: what a system turn before all others says, if there is one.
   Dialogue(ChatTemplate chat_template, const Tokenizer& tokenizer, std::optional<std::string> system);
 
-  // Adds what the user says, and gives the prompt that asks for the reply. Where that has more than `most_tokens`, the
-  // oldest turns after the system's are dropped for good, a message with its reply at a time.
+  // Adds what the user says, and gives the prompt that asks for the reply. Where that has more than `max_tokens`, the
+  // oldest turns after the system's are dropped for good, messages with their replies: as few as leave room, provided
+  // that a prompt becomes shorter by each.
   //
-  // OutOfRange, with both numbers, where not even the message alone fits; InvalidArgument for what cannot be encoded.
-  // After an error the dialogue is as before.
-  absl::StatusOr<DialoguePrompt> Ask(std::string message, int64_t most_tokens);
+  // OutOfRange where not even the message alone fits, with both numbers if it is not far too long; InvalidArgument for
+  // what cannot be encoded. After an error the dialogue is as before.
+  absl::StatusOr<DialoguePrompt> Ask(std::string message, int64_t max_tokens);
 
   // Adds the reply to the last message: its tokens, without the one that ended it. The errors of Tokenizer::Decode().
   absl::Status Reply(std::vector<int32_t> ids);
@@ -67,10 +72,17 @@ class Dialogue {
   };
 
   size_t first_message() const { return system_ ? 1 : 0; }
-  // The prompt for the next reply to `turns`, among which are those of the last replies.
-  absl::StatusOr<Encoded> Encode(std::span<const Turn> turns, std::span<const std::vector<int32_t>> sampled) const;
-  // What asked for the replies in `turns`.
-  Asked AskedBefore(std::span<const Turn> turns, size_t replies) const;
+  // `turns` without the oldest `dropped` messages and their replies.
+  std::vector<Turn> Without(size_t dropped, const std::vector<Turn>& turns) const;
+  // The prompt for the next reply to `turns`, among which are those of the last replies. OutOfRange for one of more
+  // than `max_tokens`.
+  absl::StatusOr<Encoded> Encode(std::span<const Turn> turns, std::span<const std::vector<int32_t>> sampled,
+                                 size_t max_tokens) const;
+  // The texts that asked for the last `replies`, which are all that are left in `rendered`.
+  absl::StatusOr<Asked> AskedBefore(const RenderedToEncode& rendered, std::span<const Turn> turns,
+                                    size_t replies) const;
+
+  static absl::Status TooLong(const absl::StatusOr<Encoded>& alone, size_t room);
 
   const ChatTemplate chat_template_;
   const Tokenizer* const tokenizer_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -38,10 +39,9 @@ bool IsBlank(absl::string_view text) {
 
 // Replies may lose their thinking; what others say is there, or the template has no place for them.
 absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<const Turn> turns,
-                                   const ChatTemplate::Rendered& rendered) {
+                                   std::span<const std::optional<TextRange>> said) {
   for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns[i].role == Role::kAssistant || IsBlank(turns[i].content)) continue;
-    if (SaidBy(rendered, static_cast<int32_t>(i))) continue;
+    if (said[i] || turns[i].role == Role::kAssistant || IsBlank(turns[i].content)) continue;
     return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it is of the ",
                                                    RoleName(turns[i].role), ", which ", chat_template.title(),
                                                    " does not render here, and would leave out"));
@@ -51,25 +51,33 @@ absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<
 
 }  // namespace
 
-absl::StatusOr<ChatTemplate::Rendered> RenderToEncode(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                                      std::span<const Turn> turns, const Context& context,
-                                                      bool generation_prompt) {
+absl::StatusOr<RenderedToEncode> RenderToEncode(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                                std::span<const Turn> turns, const Context& context,
+                                                bool generation_prompt, const StopCheck& stop) {
   const SpecialSpellings specials = SpellingsOf(tokenizer);
   TDOCK_RETURN_IF_ERROR(CheckTokens(chat_template, tokenizer, specials));
-  TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Rendered rendered,
-                         chat_template.Render(turns, context, generation_prompt, specials));
-  TDOCK_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat_template, turns, rendered));
-  return rendered;
+  TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Prepared conversation, chat_template.Prepare(turns, context, specials, stop));
+  TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Rendered whole, conversation.Render(turns.size(), generation_prompt));
+  std::vector<std::optional<TextRange>> said = SaidByEach(whole, turns.size());
+  TDOCK_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat_template, turns, said));
+  return RenderedToEncode{std::move(conversation), std::move(whole), std::move(said)};
 }
 
-std::optional<TextRange> SaidBy(const ChatTemplate::Rendered& rendered, int32_t turn) {
-  std::optional<TextRange> said;
+std::vector<std::optional<TextRange>> SaidByEach(const ChatTemplate::Rendered& rendered, size_t turns) {
+  std::vector<std::optional<TextRange>> said(turns);
   size_t begin = 0;
   for (const jinja::Run& run : rendered.content_turns) {
-    if (run.value == turn) said = TextRange{said ? said->begin : begin, run.end};
+    if (run.value >= 0 && static_cast<size_t>(run.value) < turns) {
+      std::optional<TextRange>& of_turn = said[static_cast<size_t>(run.value)];
+      of_turn = TextRange{of_turn ? of_turn->begin : begin, run.end};
+    }
     begin = run.end;
   }
   return said;
+}
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) || absl::IsUnimplemented(status);
 }
 
 size_t CommonPrefix(absl::string_view a, absl::string_view b) {
@@ -78,9 +86,12 @@ size_t CommonPrefix(absl::string_view a, absl::string_view b) {
   return static_cast<size_t>(at - a.begin());
 }
 
-absl::Status AtItsTurn(const absl::Status& status, const Tokenizer& tokenizer, std::span<const Turn> turns) {
+absl::Status AtItsTurn(const absl::Status& status, const Tokenizer& tokenizer, std::span<const Turn> turns,
+                       const StopCheck& stop) {
+  if (!absl::IsInvalidArgument(status)) return status;
   for (size_t i = 0; i < turns.size(); ++i) {
-    const auto alone = tokenizer.Encode(turns[i].content, {.spelled = SpelledSpecial::kAsText});
+    const auto alone = tokenizer.Encode(turns[i].content, {.spelled = SpelledSpecial::kAsText, .stop = stop});
+    if (!alone.ok() && !absl::IsInvalidArgument(alone.status())) return alone.status();
     if (!alone.ok()) return Annotate(alone.status(), absl::StrCat("turn ", i + 1, " of the conversation"));
   }
   return Annotate(status, "the conversation as the template renders it");
