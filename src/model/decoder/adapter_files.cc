@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "model/decoder/finite_numbers.h"
 #include "model/decoder/weight_check.h"
 #include "model/decoder/weight_names.h"
 #include "model/decoder/weights.h"
@@ -30,7 +32,8 @@ NamedTensors SavedTensors(const Decoder& decoder, const LoraConfig& config) {
   return named;
 }
 
-// InvalidArgument unless the file holds factors of these shapes, the modules saved with them, and nothing else.
+// InvalidArgument unless the file holds factors of these shapes, the modules saved with them, and nothing else, and all
+// its numbers are finite.
 absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, const LoraConfig& config,
                        const Decoder& decoder) {
   for (const auto& [name, weight] : decoder.SavedWeights(config)) wanted.emplace_back(name, weight.sizes().vec());
@@ -39,7 +42,13 @@ absl::Status CheckFile(const SafetensorsFile& file, NamedShapes wanted, const Lo
     const std::string name = kPrefix + bare;
     check.Expect(name, name, shape, file.Has(name) ? &file.Info(name) : nullptr);
   }
-  return check.Status(kConfigName);
+  TDOCK_RETURN_IF_ERROR(check.Status(kConfigName));
+  for (const auto& [bare, shape] : wanted) {
+    TDOCK_ASSIGN_OR_RETURN(const at::Tensor stored, ReadTensor(file, kPrefix + bare));
+    TDOCK_RETURN_IF_ERROR(Annotate(CheckFinite(stored, {.shape = stored.sizes(), .begin = 0}, stored.scalar_type()),
+                                   absl::StrCat("the tensor '", ShowName(kPrefix + bare), "'")));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CopyInto(const SafetensorsFile& file, const NamedTensors& into) {
@@ -59,7 +68,8 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder)
   const absl::StatusOr<LoraConfig> config = ParseLoraConfig(json);
   if (!config.ok()) return Annotate(config.status(), path);
   if (config->saves("score") && decoder->config().head != Head::kValue) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": the adapters include a value head, which the model lacks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(EscapeUnprintable(path), ": the adapters include a value head, which the model lacks"));
   }
   // The file is checked before there is memory for what it should hold: a rank is a few bytes of text.
   absl::StatusOr<NamedShapes> shapes = decoder->AdapterShapes(*config);
@@ -72,7 +82,8 @@ absl::Status LoadAdapters(Env& env, const std::string& folder, Decoder* decoder)
 }
 
 absl::Status ReloadAdapters(Env& env, const std::string& folder, Decoder* decoder) {
-  if (!decoder->lora()) return absl::FailedPreconditionError(absl::StrCat(folder, ": the model has no adapters"));
+  if (!decoder->lora())
+    return absl::FailedPreconditionError(absl::StrCat(EscapeUnprintable(folder), ": the model has no adapters"));
   const std::string path = JoinPath(folder, kWeightsName);
   TDOCK_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(env, path));
   NamedShapes shapes;
@@ -84,7 +95,8 @@ absl::Status ReloadAdapters(Env& env, const std::string& folder, Decoder* decode
 
 absl::Status SaveAdapters(Env& env, const std::string& folder, const Decoder& decoder, const std::string& base_model) {
   if (!decoder.lora())
-    return absl::FailedPreconditionError(absl::StrCat(folder, ": the model has no adapters to save"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(EscapeUnprintable(folder), ": the model has no adapters to save"));
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
   // As with checkpoints, the description goes first and comes last.
   const std::string path = JoinPath(folder, kConfigName);

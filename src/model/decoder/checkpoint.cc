@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/weight_check.h"
 #include "model/decoder/weight_names.h"
 #include "model/decoder/weights.h"
@@ -69,7 +70,7 @@ class Placement {
 
   absl::Status Read(const std::string& name, at::Tensor& weight) const {
     const std::string there = NameThere(name);
-    return CopyTensor(*files_.Find(there), there, weight);
+    return CopyWeight(*files_.Find(there), there, weight);
   }
 
  private:
@@ -169,8 +170,9 @@ absl::Status CopyTokenizerFiles(Env& env, const std::string& from, const std::st
 
 absl::Status SaveCheckpoint(Env& env, const std::string& folder, const Decoder& decoder, const SaveOptions& options) {
   if (decoder.lora()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder, ": a checkpoint cannot hold adapters; save the merged weights, or the adapters separately"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(EscapeUnprintable(folder),
+                     ": a checkpoint cannot hold adapters; save the merged weights, or the adapters separately"));
   }
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(folder));
   // config.json goes first and comes last: a folder that has one is complete, and of one model.

@@ -1,10 +1,12 @@
 #include "model/decoder/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -323,6 +325,31 @@ TEST_F(CheckpointFiles, WithWeightsOfIntegersAreRefused) {
   weights[3].second = weights[3].second.to(at::kLong);
   WriteWeights(weights);
   EXPECT_THAT(Complaint(), Mentions({"not floating-point", weights[3].first + " is int64"}));
+}
+
+TEST_F(CheckpointFiles, WithNumbersThatAreNotFiniteAreRefused) {
+  const at::NoGradGuard no_grad;
+  const Decoder broken = decoder_.Clone();
+  const auto [name, weight] = broken.NamedWeights()[3];
+  weight.view({-1})[weight.size(1) + 2] = std::numeric_limits<float>::quiet_NaN();
+  for (const uint64_t bytes : {uint64_t{2000}, uint64_t{1} << 30}) {  // in several files, and in one
+    ASSERT_TRUE(SaveCheckpoint(env_, folder_.path(), broken, {.max_file_bytes = bytes}).ok());
+    EXPECT_THAT(Complaint(), Mentions({folder_.path(), ".safetensors", name, "nan", "[1, 2]"}));
+    Decoder other = decoder_.Clone();
+    EXPECT_THAT(ReloadWeights(env_, folder_.path(), &other),
+                Fails(absl::StatusCode::kInvalidArgument, {name, "[1, 2]"}));
+  }
+  for (const auto& [each, all] : broken.NamedWeights()) all.fill_(std::numeric_limits<float>::quiet_NaN());
+  ASSERT_TRUE(SaveCheckpoint(env_, folder_.path(), broken).ok());
+  EXPECT_THAT(Complaint(), Mentions({broken.NamedWeights()[0].first, "nan", "[0, 0]"}));
+}
+
+TEST_F(CheckpointFiles, MayHaveBuffersWithInfinities) {
+  NamedTensors tensors = decoder_.NamedWeights();
+  const at::Tensor mask = at::full({2, 2}, -std::numeric_limits<float>::infinity());
+  tensors.emplace_back("model.layers.0.self_attn.rotary_emb.inv_freq", mask);
+  WriteWeights(tensors);
+  EXPECT_EQ(Load(), absl::OkStatus());
 }
 
 TEST_F(CheckpointFiles, ThatCannotBeReadAreNamed) {

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/base/utf8.h"
 
 namespace tdock::model {
 namespace {
@@ -47,14 +48,16 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text) {
   const bool is_cuda =
       absl::ConsumePrefix(&rest, "cuda") &&
       (rest.empty() || (absl::ConsumePrefix(&rest, ":") && absl::SimpleAtoi(rest, &index) && index >= 0));
-  if (!is_cuda) return absl::InvalidArgumentError(absl::StrCat("device '", text, "' is not cpu, cuda or cuda:N"));
+  if (!is_cuda)
+    return absl::InvalidArgumentError(absl::StrCat("device '", EscapeForMessage(text), "' is not cpu, cuda or cuda:N"));
   if (!at::detail::getCUDAHooks().hasCUDART()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device '", text, "' needs a CUDA build of libtorch; this build is for the CPU"));
+    return absl::InvalidArgumentError(absl::StrCat("device '", EscapeForMessage(text),
+                                                   "' needs a CUDA build of libtorch; this build is for the CPU"));
   }
   if (index >= CudaDevices()) {
-    return absl::InvalidArgumentError(absl::StrCat("device '", text, "' does not exist; this machine has ",
-                                                   CudaDevices(), " CUDA devices, counted from 0"));
+    return absl::InvalidArgumentError(absl::StrCat("device '", EscapeForMessage(text),
+                                                   "' does not exist; this machine has ", CudaDevices(),
+                                                   " CUDA devices, counted from 0"));
   }
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
 }

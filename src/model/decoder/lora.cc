@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/decoder.h"
 #include "model/decoder/weight_names.h"
 
@@ -76,19 +77,20 @@ absl::Status Decoder::CheckSaved(const LoraConfig& config) const {
     const auto is_end = [&](absl::string_view path) { return absl::EndsWith(path, name); };
     if (tied && (name == "lm_head" || is_end(ModuleOf(whole.front().first)))) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", name,
+          absl::StrCat("'", EscapeForMessage(name),
                        "' cannot be trained whole beside adapters: the head of this model is its embedding, and PEFT "
                        "would part them"));
     }
     if (std::any_of(linears.begin(), linears.end(), [&](const LinearPart& part) { return is_end(part.path); })) {
-      return absl::InvalidArgumentError(absl::StrCat("'", name, "' is a linear layer, which gets adapters; those that ",
+      return absl::InvalidArgumentError(absl::StrCat("'", EscapeForMessage(name),
+                                                     "' is a linear layer, which gets adapters; those that ",
                                                      "can be trained whole are ", absl::StrJoin(names, ", ")));
     }
     if (std::any_of(whole.begin(), whole.end(), [&](const auto& named) { return is_end(ModuleOf(named.first)); })) {
       continue;
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no module '", name, "' to train whole; this model has ", absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("there is no module '", EscapeForMessage(name),
+                                                   "' to train whole; this model has ", absl::StrJoin(names, ", ")));
   }
   return absl::OkStatus();
 }
@@ -110,8 +112,9 @@ absl::StatusOr<std::vector<Decoder::LinearPart>> Decoder::PartsToAdapt(const Lor
     }
     std::set<std::string> names;
     for (const LinearPart& part : parts) names.insert(NameOf(part.path));
-    return absl::InvalidArgumentError(absl::StrCat(
-        "there is no linear layer '", target, "' to adapt; a layer of this model has ", absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("there is no linear layer '", EscapeForMessage(target),
+                                                   "' to adapt; a layer of this model has ",
+                                                   absl::StrJoin(names, ", ")));
   }
   std::erase_if(parts, [&](const LinearPart& part) {
     const bool wanted =

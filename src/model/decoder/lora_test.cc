@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/fails.h"
 #include "model/decoder/adapter_files.h"
@@ -307,6 +309,22 @@ TEST_F(LoraFaults, OfAdaptersWithAValueHeadForAModelWithoutOneAreNamed) {
   Decoder critic = TinyDecoder(config, 1, at::kCPU);
   const absl::Status status = LoadAdapters(env_, folder_.path(), &critic);
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(LoraFaults, OfNumbersThatAreNotFiniteAreNamedAndLeaveTheModelAsItIs) {
+  Decoder adapted = decoder_.Clone();
+  ASSERT_TRUE(adapted.AddAdapters({.targets = {"q_proj", "v_proj"}}, 1).ok());
+  const auto [name, factor] = adapted.NamedAdapters()[1];
+  {
+    const at::NoGradGuard no_grad;
+    factor[2][1] = std::numeric_limits<float>::infinity();
+  }
+  ASSERT_TRUE(SaveAdapters(env_, folder_.path(), adapted, "base").ok());
+  const auto named =
+      Fails(absl::StatusCode::kInvalidArgument, {folder_.Path("adapter_model.safetensors"), name, "inf", "[2, 1]"});
+  EXPECT_THAT(LoadAdapters(env_, folder_.path(), &decoder_), named);
+  EXPECT_FALSE(decoder_.lora().has_value());
+  EXPECT_THAT(ReloadAdapters(env_, folder_.path(), &adapted), named);
 }
 
 TEST_F(LoraFaults, OfCallsInTheWrongOrderAreNamed) {

@@ -14,7 +14,8 @@ constexpr size_t kNamesShown = 10;
 template <class Names>
 std::string Listed(const Names& names) {
   const size_t shown = std::min(names.size(), kNamesShown);
-  std::string text = absl::StrJoin(names.begin(), std::next(names.begin(), static_cast<std::ptrdiff_t>(shown)), ", ");
+  std::string text = absl::StrJoin(names.begin(), std::next(names.begin(), static_cast<std::ptrdiff_t>(shown)), ", ",
+                                   [](std::string* out, const std::string& name) { *out += ShowName(name); });
   if (names.size() > shown) absl::StrAppend(&text, " and ", names.size() - shown, " more");
   return text;
 }

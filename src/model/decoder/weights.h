@@ -20,6 +20,11 @@ absl::StatusOr<at::Tensor> ReadTensor(const SafetensorsFile& file, const std::st
 // more of the file is in memory than a piece. NotFound names a tensor that is not there.
 absl::Status CopyTensor(const SafetensorsFile& file, const std::string& name, const at::Tensor& into);
 
+// The same for a weight that is to be used: InvalidArgument also names the file, the weight and the first place of a
+// number that is NaN or infinite, or beyond what the dtype of `into` holds. Buffers, such as masks, may have
+// infinities; nothing reads them.
+absl::Status CopyWeight(const SafetensorsFile& file, const std::string& name, const at::Tensor& into);
+
 // Writes the tensors in the order given, from whatever device they are on, converted to `dtype` one after another.
 // Atomic. InvalidArgument names one whose dtype the format does not have.
 absl::Status WriteTensors(Env& env, const std::string& path, const NamedTensors& tensors,

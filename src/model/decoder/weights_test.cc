@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "core/base/testing/fails.h"
@@ -111,6 +112,40 @@ TEST(CopyTensor, CopiesPieceByPieceWhateverTheAlignment) {
     EXPECT_TRUE(at::equal(into, tensor.to(at::kDouble))) << name;
   }
   EXPECT_EQ(CopyTensor(*file, "other", at::empty({1})).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(CopyWeight, NamesTheFirstNumberThatIsNotFinite) {
+  const float nan = std::nanf(""), infinite = std::numeric_limits<float>::infinity();
+  for (const float odd : {nan, infinite, -infinite}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+      at::Tensor values = at::ones({3000, 1024});  // several pieces
+      values[2999][7] = odd;
+      values[2999][9] = odd;
+      const auto file = OpenBytes(SavedBytes({{"layer", values.to(dtype)}}));
+      ASSERT_TRUE(file.ok()) << file.status();
+      EXPECT_THAT(CopyWeight(*file, "layer", at::empty({3000, 1024})),
+                  Fails(absl::StatusCode::kInvalidArgument,
+                        {"model.safetensors", "'layer'", "[2999, 7]", std::isnan(odd) ? "nan" : "inf"}));
+      EXPECT_TRUE(CopyTensor(*file, "layer", at::empty({3000, 1024})).ok());
+    }
+  }
+}
+
+TEST(CopyWeight, NamesTheFirstNumberThatTheDTypeDoesNotHold) {
+  const auto file = OpenBytes(SavedBytes({{"wide", at::tensor({1e30f, -3.4e38f}).view({1, 2})},
+                                          {"count", at::full({2}, 1 << 30, at::kInt)},
+                                          {"one", at::full({}, -7e4)}}));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto copied = [&](const char* name, at::IntArrayRef shape, at::ScalarType dtype) {
+    return CopyWeight(*file, name, at::empty(shape, dtype));
+  };
+  EXPECT_TRUE(copied("wide", {1, 2}, at::kFloat).ok());
+  EXPECT_THAT(copied("wide", {1, 2}, at::kBFloat16),
+              Fails(absl::StatusCode::kInvalidArgument, {"'wide'", "-3.4e+38", "[0, 1]", "bfloat16"}));
+  EXPECT_THAT(copied("wide", {1, 2}, at::kHalf),
+              Fails(absl::StatusCode::kInvalidArgument, {"'wide'", "1e+30", "[0, 0]", "float16"}));
+  EXPECT_TRUE(copied("count", {2}, at::kFloat).ok());
+  EXPECT_THAT(copied("one", {}, at::kHalf), Fails(absl::StatusCode::kInvalidArgument, {"'one'", "[]"}));
 }
 
 }  // namespace

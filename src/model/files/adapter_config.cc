@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/files/key_reader.h"
 
 namespace tdock::model {
@@ -73,17 +74,19 @@ bool IsNothing(const Json& value) {
 // Whatever would make other numbers of the same weights.
 void RefuseVariants(const Json& json, KeyReader& keys) {
   if (keys.String("peft_type", "LORA") != "LORA") {
-    keys.Refuse(absl::StrCat("peft_type '", keys.String("peft_type"), "' is not supported; supported is LORA"));
+    keys.Refuse(absl::StrCat("peft_type '", EscapeForMessage(keys.String("peft_type")),
+                             "' is not supported; supported is LORA"));
   }
   for (const auto& [key, value] : json.items()) {
     const bool known = std::find(std::begin(kKnownKeys), std::end(kKnownKeys), key) != std::end(kKnownKeys);
-    if (!known && !IsNothing(value)) keys.Refuse(absl::StrCat("'", key.substr(0, 80), "' is not supported"));
+    if (!known && !IsNothing(value)) keys.Refuse(absl::StrCat("'", EscapeForMessage(key), "' is not supported"));
   }
   if (keys.String("bias", "none") != "none") keys.Refuse("'bias' other than none is not supported");
   if (keys.Has("init_lora_weights") && !keys.At("init_lora_weights").is_boolean()) {
     const std::string init = keys.String("init_lora_weights");
     if (std::find(std::begin(kKnownInits), std::end(kKnownInits), init) == std::end(kKnownInits)) {
-      keys.Refuse(absl::StrCat("init_lora_weights '", init.substr(0, 80), "' is not supported: it changes the base"));
+      keys.Refuse(
+          absl::StrCat("init_lora_weights '", EscapeForMessage(init), "' is not supported: it changes the base"));
     }
   }
 }

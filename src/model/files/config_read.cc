@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/files/config.h"
 #include "model/files/config_keys.h"
 #include "model/files/key_reader.h"
@@ -31,7 +32,7 @@ void ReadRopeParameters(KeyReader& keys, RopeConfig& rope) {
   const std::string name = keys.String("rope_type", keys.String("type", "default"));
   const std::optional<RopeType> type = ParseRopeType(name);
   if (!type) {
-    return keys.Refuse(absl::StrCat("rope type '", name,
+    return keys.Refuse(absl::StrCat("rope type '", EscapeForMessage(name),
                                     "' is not supported; supported are default, linear, dynamic, llama3 and yarn"));
   }
   keys.RefuseAllBut(kRopeKeys);
@@ -103,7 +104,7 @@ void ReadWindows(KeyReader& keys, ModelConfig& config) {
     if (!keys.At("layer_types").is_array()) return keys.Complain("key 'layer_types' must be a list");
     for (const Json& type : keys.At("layer_types")) {
       if (type != "full_attention" && type != "sliding_attention") {
-        return keys.Refuse(absl::StrCat("layer type ", JsonText(type).substr(0, 80),
+        return keys.Refuse(absl::StrCat("layer type ", EscapeUnprintable(JsonText(type), 80),
                                         " is not supported; supported are full_attention and sliding_attention"));
       }
       windows.push_back(type == "sliding_attention" ? window : 0);
@@ -217,7 +218,7 @@ void ReadArchitecture(KeyReader& keys, ModelConfig& config) {
       return;
     }
   }
-  keys.Refuse(absl::StrCat("model_type '", type, "' is not supported; supported are ",
+  keys.Refuse(absl::StrCat("model_type '", EscapeForMessage(type), "' is not supported; supported are ",
                            absl::StrJoin(kArchitectures, ", ", [](std::string* out, const ArchitectureKeys& one) {
                              absl::StrAppend(out, one.model_type);
                            })));
@@ -237,7 +238,7 @@ void ReadHead(KeyReader& keys, ModelConfig& config) {
   const std::string bare = absl::StrCat(value_class.substr(0, value_class.find("For")), "Model");
   if (name == names.class_name || name == bare) return;
   if (name != names.value_class_name) {
-    return keys.Refuse(absl::StrCat("architecture '", name.substr(0, 80), "' is not supported; supported are ",
+    return keys.Refuse(absl::StrCat("architecture '", EscapeForMessage(name), "' is not supported; supported are ",
                                     names.class_name, " and ", names.value_class_name));
   }
   const bool listed = keys.Has("id2label") && keys.At("id2label").is_object();
@@ -255,7 +256,7 @@ void ReadActivation(KeyReader& keys, const char* key, Activation fallback, Model
   if (known != kActivations.end()) {
     config.activation = known->activation;
   } else if (keys.status().ok()) {
-    keys.Refuse(absl::StrCat(key, " '", name, "' is not supported; supported are ",
+    keys.Refuse(absl::StrCat(key, " '", EscapeForMessage(name), "' is not supported; supported are ",
                              absl::StrJoin(kActivations, ", ", [](std::string* out, const ActivationName& one) {
                                absl::StrAppend(out, one.name);
                              })));
@@ -270,7 +271,8 @@ void ReadDType(KeyReader& keys, ModelConfig& config) {
   if (dtype.ok() && (*dtype == DType::kF32 || *dtype == DType::kBF16 || *dtype == DType::kF16)) {
     config.dtype = *dtype;
   } else {
-    keys.Refuse(absl::StrCat(key, " '", name, "' is not supported; supported are float32, bfloat16 and float16"));
+    keys.Refuse(absl::StrCat(key, " '", EscapeForMessage(name),
+                             "' is not supported; supported are float32, bfloat16 and float16"));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/json_text.h"
+#include "core/base/utf8.h"
 
 namespace tdock::model {
 
@@ -84,7 +85,7 @@ class KeyReader {
   void RefuseAllBut(std::span<const absl::string_view> known) {
     for (const auto& [key, value] : object_.items()) {
       if (value.is_null() || std::find(known.begin(), known.end(), key) != known.end()) continue;
-      Refuse(absl::StrCat("key '", key.substr(0, 80), "' is not supported"));
+      Refuse(absl::StrCat("key '", EscapeForMessage(key), "' is not supported"));
     }
   }
 
@@ -103,7 +104,7 @@ class KeyReader {
   }
   template <class T>
   T Wrong(const char* key, absl::string_view expected) {
-    Complain(absl::StrCat("key '", key, "' must be ", expected, ", not ", JsonText(At(key)).substr(0, 80)));
+    Complain(absl::StrCat("key '", key, "' must be ", expected, ", not ", EscapeUnprintable(JsonText(At(key)), 80)));
     return T();
   }
 

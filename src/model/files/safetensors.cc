@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::model {
 namespace {
@@ -41,7 +42,7 @@ absl::StatusOr<DType> ReadDType(const Json& json) {
       std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames), [&](const DTypeName& d) { return json == d.name; });
   if (known != std::end(kDTypeNames)) return known->dtype;
   return absl::UnimplementedError(
-      absl::StrCat("dtype ", JsonText(json).substr(0, 40), " is not supported; supported are ", kKnownDTypes));
+      absl::StrCat("dtype ", EscapeUnprintable(JsonText(json), 40), " is not supported; supported are ", kKnownDTypes));
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadShape(const Json& json) {
@@ -114,6 +115,8 @@ absl::Status CheckThatRangesFill(std::vector<Range> ranges, uint64_t data_size) 
 
 }  // namespace
 
+std::string ShowName(absl::string_view name) { return EscapeUnprintable(name, 200); }
+
 uint64_t TensorInfo::bytes() const {
   uint64_t bytes = SizeOf(dtype);
   for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
@@ -122,6 +125,7 @@ uint64_t TensorInfo::bytes() const {
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(Env& env, const std::string& path) {
   SafetensorsFile result;
+  result.path_ = path;
   TDOCK_ASSIGN_OR_RETURN(result.file_, env.MapFile(path));
   if (absl::Status status = result.ParseHeader(); !status.ok()) return Annotate(status, path);
   return result;
@@ -154,7 +158,7 @@ absl::Status SafetensorsFile::ParseHeader() {
   for (const auto& [name, json] : header->items()) {
     if (name == "__metadata__") continue;
     const absl::StatusOr<HeaderEntry> entry = ReadEntry(json, bytes.size() - data_begin);
-    if (!entry.ok()) return Annotate(entry.status(), absl::StrCat("tensor '", name, "'"));
+    if (!entry.ok()) return Annotate(entry.status(), absl::StrCat("tensor '", ShowName(name), "'"));
     ranges.push_back({entry->begin, entry->end});
     tensors_.emplace(name, Entry{entry->info, data_begin + entry->begin});
   }
@@ -182,8 +186,9 @@ absl::Status WriteSafetensors(Env& env, const std::string& path, std::span<const
     const auto* known = std::find_if(std::begin(kDTypeNames), std::end(kDTypeNames),
                                      [&](const DTypeName& d) { return info.dtype == d.dtype; });
     if (known == std::end(kDTypeNames)) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor '", name, "' has dtype ", Name(info.dtype),
-                                                     ", which is not among ", kKnownDTypes));
+      return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), ": tensor '", ShowName(name),
+                                                     "' has dtype ", Name(info.dtype), ", which is not among ",
+                                                     kKnownDTypes));
     }
     header[name] = {{"dtype", known->name}, {"shape", info.shape}, {"data_offsets", {offset, offset + info.bytes()}}};
     offset += info.bytes();
@@ -197,8 +202,9 @@ absl::Status WriteSafetensors(Env& env, const std::string& path, std::span<const
     for (size_t i = 0; i < tensors.size(); ++i) {
       TDOCK_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, bytes_of(i));
       if (bytes.size() != tensors[i].info.bytes()) {
-        return absl::InternalError(absl::StrCat(path, ": tensor '", tensors[i].name, "' came with ", bytes.size(),
-                                                " bytes instead of ", tensors[i].info.bytes()));
+        return absl::InternalError(absl::StrCat(EscapeUnprintable(path), ": tensor '", ShowName(tensors[i].name),
+                                                "' came with ", bytes.size(), " bytes instead of ",
+                                                tensors[i].info.bytes()));
       }
       TDOCK_RETURN_IF_ERROR(file.Append({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
     }

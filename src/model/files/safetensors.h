@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "core/base/env.h"
 #include "tdock/dtype.h"
 
@@ -25,6 +26,9 @@ struct TensorInfo {
   uint64_t bytes() const;
   bool operator==(const TensorInfo&) const = default;
 };
+
+// The name of a tensor in a form for messages.
+std::string ShowName(absl::string_view name);
 
 // A file opened for reading: its header is checked, its tensors are views of the mapped file. Thread-safe.
 class SafetensorsFile {
@@ -42,6 +46,7 @@ class SafetensorsFile {
   // Valid while mapping() is; aligned to nothing, as the format promises nothing.
   std::span<const std::byte> Bytes(const std::string& name) const;
   const std::shared_ptr<const MappedFile>& mapping() const { return file_; }
+  const std::string& path() const { return path_; }
 
  private:
   struct Entry {
@@ -51,6 +56,7 @@ class SafetensorsFile {
 
   absl::Status ParseHeader();
 
+  std::string path_;
   std::shared_ptr<const MappedFile> file_;
   std::map<std::string, Entry> tensors_;
 };

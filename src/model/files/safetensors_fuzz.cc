@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/base/testing/hostile_text.h"
 #include "model/files/safetensors.h"
 #include "model/files/testing/one_file_env.h"
 
@@ -10,6 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tdock::model::SafetensorsFile;
   tdock::model::OneFileEnv env(std::string(reinterpret_cast<const char*>(data), size));
   const auto file = SafetensorsFile::Open(env, "model.safetensors");
+  tdock::CheckMessage(file.status());
   if (!file.ok()) return 0;
   uint64_t sum = 0;
   size_t bytes = 0;

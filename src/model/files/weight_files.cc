@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::model {
 namespace {
@@ -45,9 +46,10 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseWeightIndex
   std::map<std::string, std::vector<std::string>> files;
   for (const auto& [name, file] : json.at("weight_map").items()) {
     const std::string text_of_file = file.is_string() ? file.get<std::string>() : "";
-    if (text_of_file.empty() || text_of_file.find('/') != std::string::npos ||
-        text_of_file.find('\0') != std::string::npos || text_of_file.front() == '.') {
-      return absl::InvalidArgumentError(absl::StrCat("weight '", name, "': ", JsonText(file).substr(0, 80),
+    if (text_of_file.empty() || text_of_file.find('/') != std::string::npos || text_of_file.front() == '.' ||
+        EscapeUnprintable(text_of_file) != text_of_file) {
+      return absl::InvalidArgumentError(absl::StrCat("weight '", ShowName(name),
+                                                     "': ", EscapeUnprintable(JsonText(file), 80),
                                                      " is not the name of a file in this folder"));
     }
     files[text_of_file].push_back(name);
@@ -67,7 +69,7 @@ absl::StatusOr<WeightFiles> WeightFiles::Open(Env& env, const std::string& folde
   result.path_ = sharded ? index : single;
   if (!sharded && !env.Exists(single) && env.Exists(JoinPath(folder, "pytorch_model.bin"))) {
     return absl::UnimplementedError(
-        absl::StrCat(folder,
+        absl::StrCat(EscapeUnprintable(folder),
                      ": pytorch_model.bin is not read, because it may contain code; save the model as safetensors "
                      "with Python `transformers`: model.save_pretrained(folder)"));
   }
@@ -81,12 +83,15 @@ absl::StatusOr<WeightFiles> WeightFiles::Open(Env& env, const std::string& folde
     TDOCK_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(env, JoinPath(folder, name)));
     for (const std::string& weight : promised) {
       if (!file.Has(weight)) {
-        return absl::InvalidArgumentError(absl::StrCat(index, ": weight '", weight, "' is not in ", name));
+        return absl::InvalidArgumentError(
+            absl::StrCat(EscapeUnprintable(index), ": weight '", ShowName(weight), "' is not in ", name));
       }
     }
     for (const std::string& weight : file.names()) {
       const auto [known, fresh] = result.file_of_.emplace(weight, result.files_.size());
-      if (!fresh) return absl::InvalidArgumentError(absl::StrCat(index, ": weight '", weight, "' is in two files"));
+      if (!fresh)
+        return absl::InvalidArgumentError(
+            absl::StrCat(EscapeUnprintable(index), ": weight '", ShowName(weight), "' is in two files"));
     }
     result.files_.push_back(std::move(file));
   }
