@@ -6,8 +6,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,7 +18,8 @@ namespace tdock::engine {
 // Reads an answer for stop texts, token by token. Not thread-safe. Offsets are bytes of the answer's text.
 class StopTextReader {
  public:
-  StopTextReader(const text::Tokenizer& tokenizer, std::span<const std::string> stops)
+  // Both must outlive it.
+  StopTextReader(const text::Tokenizer& tokenizer, const StopTexts& stops)
       : decoder_(tokenizer.MakeStreamDecoder()), finder_(stops) {}
 
   // The offset of a stop text that is complete with this token, if any. A token that ends within a character shows only
@@ -45,13 +44,14 @@ class AnswerEnds {
   std::unique_ptr<StopTextReader> MakeReader() const;
 
   // Called with each token that the completion gets: sets whether and why it ends there. `full`: there is no room for
-  // another one. `reader` is the completion's own.
-  absl::Status Update(Completion& completion, bool full, StopTextReader* reader) const;
+  // another one. Without `may_end`, no token and no text ends it. `reader` is the completion's own.
+  absl::Status Update(Completion& completion, bool full, bool may_end, StopTextReader* reader) const;
 
  private:
   const SamplingParams& params_;
   const std::span<const int32_t> end_tokens_;
   const text::Tokenizer* const tokenizer_;
+  const StopTexts stops_;
 };
 
 }  // namespace tdock::engine

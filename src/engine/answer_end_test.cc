@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "core/base/rng.h"
+#include "core/base/testing/growth.h"
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
 
@@ -18,14 +22,15 @@ std::unique_ptr<text::JsonTokenizer> SmallTokenizer(const nlohmann::json& json) 
 }
 
 // Gives the tokens to an answer until it ends, or has no room for more than there are.
-Completion Ended(const SamplingParams& params, const Ids& tokens, const text::Tokenizer* tokenizer = nullptr) {
+Completion Ended(const SamplingParams& params, const Ids& tokens, const text::Tokenizer* tokenizer = nullptr,
+                 bool may_end = true) {
   static const Ids ends = {261};
   const AnswerEnds answer_ends(params, ends, tokenizer);
   const auto reader = answer_ends.MakeReader();
   Completion completion;
   for (size_t i = 0; i < tokens.size() && !completion.finished; ++i) {
     completion.tokens.push_back(tokens[i]);
-    EXPECT_TRUE(answer_ends.Update(completion, i + 1 == tokens.size(), reader.get()).ok());
+    EXPECT_TRUE(answer_ends.Update(completion, i + 1 == tokens.size(), may_end, reader.get()).ok());
   }
   return completion;
 }
@@ -111,6 +116,12 @@ TEST(AnswerEnds, NotAtAStopTextBeforeMinNewTokens) {
   ExpectEnd(ended({'a', 'b', 'a', 'b', 'd'}), FinishReason::kStop, 4, 2);
 }
 
+TEST(AnswerEnds, NowhereBeforeItMay) {
+  const auto tokenizer = SmallTokenizer(text::small::SmallByteLevel());
+  const SamplingParams params{.stop_tokens = {'b'}, .stop = {"c", "d"}};
+  ExpectEnd(Ended(params, {'a', 'b', 'c', 261, 'd'}, tokenizer.get(), /*may_end=*/false), FinishReason::kLength, 5);
+}
+
 TEST(AnswerEnds, SpecialTokensAreNotPartOfTheText) {
   const auto tokenizer = SmallTokenizer(text::small::SmallByteLevel());
   const SamplingParams params{.ignore_eos = true, .stop = {"ab", "end"}};
@@ -139,7 +150,8 @@ TEST(StopTextFinder, FindsTheSameHoweverTheTextIsCut) {
     Texts stops(1 + rng.Below(3));
     for (std::string& stop : stops) stop = random_text(5);
     const std::string text = random_text(40);
-    StopTextFinder finder(stops);
+    const StopTexts known(stops);
+    StopTextFinder finder(known);
     std::optional<size_t> given;
     for (size_t begin = 0; begin < text.size() && !given;) {
       const size_t size = rng.Below(6);
@@ -151,6 +163,51 @@ TEST(StopTextFinder, FindsTheSameHoweverTheTextIsCut) {
   }
   EXPECT_GT(found, 500);
   EXPECT_LT(found, 2900);
+}
+
+TEST(StopTextFinder, SaysWhereAStopTextHasBegun) {
+  Rng rng(2);
+  const auto random_text = [&](uint64_t longest) {
+    std::string text;
+    for (uint64_t i = 1 + rng.Below(longest); i > 0; --i) text += static_cast<char>('a' + rng.Below(2));
+    return text;
+  };
+  for (int trial = 0; trial < 3000; ++trial) {
+    Texts stops(1 + rng.Below(3));
+    for (std::string& stop : stops) stop = random_text(6);
+    const StopTexts known(stops);
+    StopTextFinder finder(known);
+    std::string text;
+    for (int pieces = 0; pieces < 6; ++pieces) {
+      const size_t before = text.size();
+      const std::string piece = rng.Below(5) == 0 ? "" : random_text(5);
+      text += piece;
+      size_t first = text.size();
+      for (const std::string& stop : stops) {
+        for (size_t begin = 0; begin < text.size(); ++begin) {
+          const bool is_whole = text.compare(begin, stop.size(), stop) == 0 && begin + stop.size() > before;
+          const size_t left = text.size() - begin;
+          const bool has_begun = left < stop.size() && text.compare(begin, left, stop, 0, left) == 0;
+          if (is_whole || has_begun) first = std::min(first, begin);
+        }
+      }
+      ASSERT_EQ(finder.FirstBegun(piece), first) << text;
+    }
+  }
+}
+
+TEST(StopTextFinder, TakesALinearTimeForLongTextsThatAlmostMatch) {
+  ExpectLinear(
+      [](int64_t n) {
+        const StopTexts stops(
+            {std::string(static_cast<size_t>(n), 'a') + "b", std::string(static_cast<size_t>(n), 'a') + "c"});
+        StopTextFinder finder(stops), begun(stops);
+        for (int64_t i = 0; i < n; ++i) {
+          EXPECT_EQ(finder.Push("a"), std::nullopt);
+          EXPECT_EQ(begun.FirstBegun("a"), 0U);
+        }
+      },
+      500'000);
 }
 
 }  // namespace

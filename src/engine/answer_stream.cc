@@ -3,38 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "core/base/status.h"
 #include "text/conversation.h"
 
 namespace tdock::engine {
-namespace {
-
-// Where the first stop text begins that ends behind byte `known` of the text, or may do so once more follows; the end
-// of the text if there is none.
-size_t FirstStop(absl::string_view text, size_t known, const std::vector<std::string>& stops) {
-  size_t first = text.size();
-  for (const std::string& stop : stops) {
-    first = std::min(first, text.find(stop, known - std::min(known, stop.size() - 1)));
-    for (size_t bytes = std::min(stop.size() - 1, text.size()); bytes > text.size() - first; --bytes) {
-      if (absl::EndsWith(text, absl::string_view(stop).substr(0, bytes))) first = text.size() - bytes;
-    }
-  }
-  return first;
-}
-
-}  // namespace
-
 AnswerStream::AnswerStream(const text::Tokenizer& tokenizer, const std::vector<int32_t>& end_tokens,
-                           const std::vector<std::string>& stops, std::function<void(absl::string_view)> show)
-    : decoder_(tokenizer.MakeStreamDecoder()), end_tokens_(end_tokens), stops_(stops), show_(std::move(show)) {}
+                           const StopTexts& stops, std::function<void(absl::string_view)> show)
+    : decoder_(tokenizer.MakeStreamDecoder()), end_tokens_(end_tokens), show_(std::move(show)), finder_(stops) {}
 
 absl::Status AnswerStream::Push(int32_t token) {
   if (std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end()) return absl::OkStatus();
   TDOCK_ASSIGN_OR_RETURN(const std::string more, decoder_->Push(token));
-  const size_t known = pending_.size();  // a stop text in it did not count
   pending_ += more;
-  Show(FirstStop(pending_, known, stops_));
+  Show(finder_.FirstBegun(more) - shown_);  // a stop text before `more` did not count
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/engine.h"
+#include "engine/stop_text.h"
 #include "text/tokenizer.h"
 
 namespace tdock::engine {
@@ -22,8 +23,8 @@ namespace tdock::engine {
 class AnswerStream {
  public:
   // `show` gets the text piece by piece. All must outlive it.
-  AnswerStream(const text::Tokenizer& tokenizer, const std::vector<int32_t>& end_tokens,
-               const std::vector<std::string>& stops, std::function<void(absl::string_view)> show);
+  AnswerStream(const text::Tokenizer& tokenizer, const std::vector<int32_t>& end_tokens, const StopTexts& stops,
+               std::function<void(absl::string_view)> show);
 
   // The next token. The errors of StreamDecoder::Push().
   absl::Status Push(int32_t token);
@@ -36,8 +37,8 @@ class AnswerStream {
 
   const std::unique_ptr<text::StreamDecoder> decoder_;
   const std::vector<int32_t>& end_tokens_;
-  const std::vector<std::string>& stops_;
   const std::function<void(absl::string_view)> show_;
+  StopTextFinder finder_;
   std::string pending_;
   size_t shown_ = 0;  // bytes
 };

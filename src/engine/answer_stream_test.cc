@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "engine/engine.h"
 #include "text/json_tokenizer.h"
 #include "text/testing/small_tokenizers.h"
@@ -14,8 +16,9 @@ std::string Shown(std::vector<int32_t> said, std::vector<std::string> stops = {}
                   std::optional<size_t> text_bytes = std::nullopt) {
   const auto tokenizer = text::JsonTokenizer::Create(text::small::SmallByteLevel(), {}, {}).value();
   const std::vector<int32_t> ends = {'.'};
+  const StopTexts known(std::move(stops));
   std::string shown;
-  AnswerStream stream(*tokenizer, ends, stops, [&](absl::string_view text) { shown += std::string(text) + "|"; });
+  AnswerStream stream(*tokenizer, ends, known, [&](absl::string_view text) { shown += std::string(text) + "|"; });
   for (const int32_t token : said) EXPECT_TRUE(stream.Push(token).ok());
   stream.Finish(text_bytes);
   return shown;

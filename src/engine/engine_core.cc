@@ -190,15 +190,16 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
   Stamp(completion, version);
   if (request.choosing->sampler.needs_counts()) sequence.counts.AddToAnswer(chosen.token);
   if (sequence.constraint != nullptr) sequence.constraint->Accept(chosen.token);
-  const bool whole = sequence.constraint != nullptr && sequence.constraint->complete();
-  const bool full = whole ||
-                    static_cast<int64_t>(completion.tokens.size()) >= request.choosing->params.max_new_tokens ||
-                    sequence.size() >= config_.context_length();
-  absl::Status status = request.choosing->ends.Update(completion, full, sequence.stop_texts.get());
-  if (whole && status.ok() && !completion.finished) {
+  const TokenConstraint* const constraint = sequence.constraint.get();
+  if (constraint != nullptr && constraint->complete()) {  // whatever stop texts its text has
     completion.finish_reason = FinishReason::kStop;
     completion.finished = true;
+    return End(sequence, absl::OkStatus(), ended);
   }
+  const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.choosing->params.max_new_tokens ||
+                    sequence.size() >= config_.context_length();
+  const bool may_end = constraint == nullptr || constraint->may_end();
+  absl::Status status = request.choosing->ends.Update(completion, full, may_end, sequence.stop_texts.get());
   if (!status.ok() || completion.finished || full) return End(sequence, std::move(status), ended);
   if (request.request.token_budget > 0 && sequence.new_tokens == request.request.token_budget) {
     completion.finish_reason = FinishReason::kBudget;

@@ -174,6 +174,7 @@ class WholeInTurn final : public TokenConstraint {
     ++came_;
   }
   bool complete() const override { return came_ == most_; }
+  bool may_end() const override { return complete(); }
 
  private:
   const int64_t most_;
@@ -197,6 +198,22 @@ TEST_F(RequestsTest, AnAnswerEndsWhereItsConstraintIsComplete) {
     EXPECT_EQ(completion.finished, room >= 3);
     EXPECT_EQ(completion.finish_reason, room >= 3 ? FinishReason::kStop : FinishReason::kLength);
   }
+}
+
+TEST_F(RequestsTest, NoEndTokenAndNoStopTokenEndsAnAnswerBeforeItsConstraintLetsIt) {
+  Engine engine(decoder_, {.end_tokens = {0, 1, 2, 3}});
+  Request whole = Ask({1, 2}, 8), any = Ask({1, 2}, 8);
+  for (Request* const request : {&whole, &any}) {
+    request->sampling.ignore_eos = false;
+    request->sampling.stop_tokens = {4, 5, 6, 7, 8, 9, 10, 11};
+  }
+  whole.constrain = [](int64_t) { return std::make_unique<WholeInTurn>(3); };
+  any.constrain = [](int64_t) { return std::make_unique<InTurn>(8); };
+  const RequestId a = *engine.Add(whole), b = *engine.Add(any);
+  const Answers answers = Finish(engine);
+  EXPECT_EQ(answers.at({a, 0}).tokens.size(), 3u);
+  EXPECT_EQ(answers.at({a, 0}).finish_reason, FinishReason::kStop);
+  EXPECT_EQ(answers.at({b, 0}).tokens.size(), 1u);
 }
 
 TEST_F(RequestsTest, AbortedKeepWhatTheyHaveAndLeaveTheOthersAlone) {

@@ -17,8 +17,11 @@ class TokenConstraint {
   // The token that came, one of those allowed.
   virtual void Accept(int32_t token) = 0;
 
-  // Whether the answer is whole, so that it ends with the token that came last.
+  // True if the answer is whole, so that it ends with the token that came last, with all of its text.
   virtual bool complete() const { return false; }
+
+  // True if an end token, a stop token or a stop text may end the answer here. Until then they are text like any other.
+  virtual bool may_end() const { return true; }
 };
 
 }  // namespace tdock::engine
