@@ -19,14 +19,17 @@ constexpr size_t kEnoughUnread = 16 << 10;
 http::Response ResponseOf(const Problem& problem) { return {.status = problem.status, .body = BodyOf(problem)}; }
 
 Call::Call(const serve::Ask& ask, std::string id, std::shared_ptr<http::Exchange> exchange, const ServedModel& model,
-           Metrics& metrics, std::function<void()> on_done)
+           Metrics& metrics, WorkQueue& writers, std::function<void()> on_done)
     : samples_(ask.n),
       streams_(ask.stream),
       shows_tokens_(ask.log_probs.has_value() || ask.token_ids),
       include_usage_(ask.include_usage),
       stops_(ask.sampling.stop.value_or(model.preferred.stop.value_or(std::vector<std::string>()))),
+      end_tokens_(ask.sampling.ignore_eos.value_or(model.preferred.ignore_eos.value_or(false)) ? std::vector<int32_t>()
+                                                                                               : model.end_tokens),
       model_(model),
       metrics_(metrics),
+      writers_(writers),
       exchange_(std::move(exchange)),
       replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model),
       on_done_(std::move(on_done)),
@@ -86,7 +89,7 @@ absl::Status Call::AskLocked(std::vector<engine::Request> requests) {
   }
   for (Choice& choice : choices_) {
     choice.text = std::make_unique<engine::AnswerStream>(
-        *model_.tokenizer, model_.end_tokens, stops_,
+        *model_.tokenizer, end_tokens_, stops_,
         [&choice](absl::string_view text) { choice.next.text.append(text.data(), text.size()); });
   }
   metrics_.CountPrompt(usage_.prompt_tokens);
@@ -172,12 +175,7 @@ void Call::OnEnd(size_t first, engine::Answer answer) {
   }
   if (!done) return;
   on_done_();  // before the client knows, who may ask for more at once
-  const MutexLock lock(mu_);
-  try {
-    if (!failed_) Finish();
-  } catch (const std::exception& error) {
-    Fail(absl::InternalError(WhatOf(error)));
-  }
+  writers_.Post(this, [self = shared_from_this()] { self->Finish(); });
 }
 
 void Call::EndChoice(Choice& choice, engine::Answer& answer) {
@@ -202,20 +200,36 @@ void Call::Fail(const absl::Status& status) {
   exchange_->End(EventOf(BodyOf(problem)));
 }
 
-void Call::Finish() {
+std::optional<Call::Rest> Call::TakeRest() {
+  const MutexLock lock(mu_);
+  if (failed_) return std::nullopt;
   exchange_->Note(Note());
+  Rest rest{.usage = usage_};
+  for (Choice& choice : choices_) {
+    if (!streams_ || choice.next.finish) rest.pieces.push_back(std::move(choice.next));
+  }
+  return rest;
+}
+
+void Call::Write(const Rest& rest) const {
   if (!streams_) {
-    std::vector<Piece> answers;
-    for (Choice& choice : choices_) answers.push_back(std::move(choice.next));
-    exchange_->Send({.body = replies_.Whole(answers, usage_), .headers = {{"X-Request-Id", replies_.id()}}});
-    return;
+    return exchange_->Send(
+        {.body = replies_.Whole(rest.pieces, rest.usage), .headers = {{"X-Request-Id", replies_.id()}}});
   }
-  std::string rest;
-  for (const Choice& choice : choices_) {
-    if (choice.next.finish) rest += replies_.Event(choice.next);
+  std::string events;
+  for (const Piece& piece : rest.pieces) events += replies_.Event(piece);
+  if (include_usage_) events += replies_.UsageEvent(rest.usage);
+  exchange_->End(events + kStreamEnd);
+}
+
+// Writes without the lock, for which the thread that serves all connections waits to tell that the client is gone.
+void Call::Finish() {
+  try {
+    if (const std::optional<Rest> rest = TakeRest()) Write(*rest);
+  } catch (const std::exception& error) {
+    const MutexLock lock(mu_);
+    Fail(absl::InternalError(WhatOf(error)));
   }
-  if (include_usage_) rest += replies_.UsageEvent(usage_);
-  exchange_->End(rest + kStreamEnd);
 }
 
 std::string Call::Note() const {

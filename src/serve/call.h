@@ -4,14 +4,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
+#include "core/base/work_queue.h"
 #include "core/http/server.h"
 #include "engine/answer_stream.h"
 #include "engine/engine.h"
+#include "engine/stop_text.h"
 #include "serve/metrics.h"
 #include "serve/protocol/ask.h"
 #include "serve/protocol/problem.h"
@@ -31,9 +34,11 @@ http::Response ResponseOf(const Problem& problem);
 // bounded by the length of the answer.
 class Call : public std::enable_shared_from_this<Call> {
  public:
-  // The model and the metrics must outlive it. Calls `on_done` once, when its last answer has ended.
+  // The model, the metrics and the writers must outlive it. Calls `on_done` once, when its last answer has ended. The
+  // writers then write what is left of the reply: all of it where it is not streamed, which may be long, while the
+  // engine's thread goes on with others.
   Call(const Ask& ask, std::string id, std::shared_ptr<http::Exchange> exchange, const ServedModel& model,
-       Metrics& metrics, std::function<void()> on_done);
+       Metrics& metrics, WorkQueue& writers, std::function<void()> on_done);
 
   // One request for each prompt. Nothing is asked of the replica any more when the call has ended.
   void Start(std::vector<engine::Request> requests, Replica& replica) TDOCK_EXCLUDES(mu_);
@@ -62,14 +67,23 @@ class Call : public std::enable_shared_from_this<Call> {
   void OnGone() TDOCK_EXCLUDES(mu_);
   // The rest is of no use then.
   void Fail(const absl::Status& status) TDOCK_REQUIRES(mu_);
-  void Finish() TDOCK_REQUIRES(mu_);
+  void Finish() TDOCK_EXCLUDES(mu_);
+  struct Rest {
+    std::vector<Piece> pieces = {};
+    Usage usage = {};
+  };
+  // Nothing where it has failed.
+  std::optional<Rest> TakeRest() TDOCK_EXCLUDES(mu_);
+  void Write(const Rest& rest) const;
   std::string Note() const TDOCK_REQUIRES(mu_);
 
   const int64_t samples_;
   const bool streams_, shows_tokens_, include_usage_;
-  const std::vector<std::string> stops_;
+  const engine::StopTexts stops_;
+  const std::vector<int32_t> end_tokens_;  // that end its answers
   const ServedModel& model_;
   Metrics& metrics_;
+  WorkQueue& writers_;
   const std::shared_ptr<http::Exchange> exchange_;
   const Replies replies_;
   const std::function<void()> on_done_;

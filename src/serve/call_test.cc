@@ -1,10 +1,13 @@
 #include "serve/call.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -112,15 +115,54 @@ TEST_F(CallTest, AFailedStepFailsWhatItLostAndNothingElse) {
   EXPECT_TRUE(after[0].status.ok());
 }
 
+TEST_F(CallTest, AReplicaIsHealthyAgainOnceItsEngineAnswers) {
+  model::Decoder decoder = decoder_.Clone();
+  const at::Tensor embedding = decoder.parameters().front(), whole = embedding.clone();
+  const auto set = [&](bool broken) {
+    const at::NoGradGuard no_grad;
+    embedding.copy_(whole);
+    if (broken) embedding.fill_(std::numeric_limits<float>::quiet_NaN());
+  };
+  set(true);
+  engine::Engine engine(decoder, {});
+  Replica replica(engine);
+  EXPECT_TRUE(replica.health().ok());
+  Ends ends;
+  ASSERT_TRUE(replica.Add(Ask(3), [&](engine::Answer answer) { ends.Add(std::move(answer)); }).ok());
+  ASSERT_EQ(ends.Await(1).size(), 1U);
+  ASSERT_TRUE(Eventually([&] { return !replica.health().ok(); }));
+  EXPECT_THAT(replica.health(), Fails(absl::StatusCode::kInternal, {"not finite"}));
+  replica.BetweenSteps([&] { engine.Update([&] { set(false); }, 1); });
+  EXPECT_TRUE(Eventually([&] { return replica.health().ok(); }));
+}
+
+TEST_F(CallTest, AReplicaIsHealthyWhereOnlyOneAnswerFails) {
+  model::Decoder decoder = decoder_.Clone();
+  {
+    const at::NoGradGuard no_grad;
+    decoder.parameters().front()[2].fill_(std::numeric_limits<float>::quiet_NaN());  // the embedding of token 2
+  }
+  engine::Engine engine(decoder, {});
+  Replica replica(engine);
+  Ends ends;
+  ASSERT_TRUE(replica.Add(Ask(3), [&](engine::Answer answer) { ends.Add(std::move(answer)); }).ok());
+  const auto failed = ends.Await(1);
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_FALSE(failed[0].status.ok());
+  for (int i = 0; i < 4; ++i) replica.BetweenSteps([] {});  // it asks itself, which takes a step
+  EXPECT_EQ(replica.health(), absl::OkStatus());
+}
+
 TEST_F(CallTest, AbortedBeforeItStartsEndsAtOnce) {
   const auto tokenizer = *text::CharTokenizer::Create("abcdef");
   const ServedModel model{
       .names = {"m"}, .tokenizer = tokenizer.get(), .texts = std::make_shared<TokenTexts>(*tokenizer)};
   Metrics metrics;
+  WorkQueue writers(1);
   Replica replica(engine_);
   const auto exchange = std::make_shared<OneExchange>();
   Ends ends;
-  const auto call = std::make_shared<Call>(serve::Ask{.form = Form::kGenerate}, "id", exchange, model, metrics,
+  const auto call = std::make_shared<Call>(serve::Ask{.form = Form::kGenerate}, "id", exchange, model, metrics, writers,
                                            [&] { ends.Add({}); });
   call->Abort();
   engine::Request request = Ask(20);
@@ -130,6 +172,7 @@ TEST_F(CallTest, AbortedBeforeItStartsEndsAtOnce) {
   call->Start(std::move(requests), replica);
   ASSERT_EQ(ends.Await(1).size(), 1U);
   replica.BetweenSteps([] {});
+  writers.AwaitIdle();
   EXPECT_EQ(exchange->response().status, 200);
   EXPECT_THAT(exchange->response().body, HasSubstr(R"("finish_reason":{"type":"abort"})"));
 }

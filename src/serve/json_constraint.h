@@ -1,4 +1,4 @@
-// Answers that are JSON objects.
+// Answers that are JSON objects. They end with the object, and only there: what it says may be a stop text.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ class JsonConstraint final : public engine::TokenConstraint {
   }
 
   bool complete() const override { return acceptor_.complete(); }
+  bool may_end() const override { return complete(); }
 
  private:
   const std::shared_ptr<TokenMasks> masks_;

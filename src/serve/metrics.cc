@@ -93,6 +93,10 @@ std::string Metrics::Text(const Gauges& gauges) {
     budget += static_cast<double>(stats.cache.budget_bytes);
   }
   impl_->Set("tdock_serve_connections", "Connections that are open.", static_cast<double>(gauges.connections));
+  impl_->Set("tdock_serve_requests_waiting", "Requests that wait for a thread.",
+             static_cast<double>(gauges.waiting_requests));
+  impl_->Set("tdock_serve_accept_failures", "Connections that could not be accepted for want of descriptors or memory.",
+             static_cast<double>(gauges.accept_failures));
   impl_->Set("tdock_serve_answers_open", "Answers that have not ended.", static_cast<double>(gauges.open_answers));
   impl_->Set("tdock_serve_answers_running", "Answers that the engine works on.", running);
   impl_->Set("tdock_serve_answers_waiting", "Answers that wait for their turn.", waiting);

@@ -16,6 +16,8 @@ namespace tdock::serve {
 struct Gauges {
   std::vector<engine::EngineStats> engines = {};  // of each replica
   size_t connections = 0;
+  size_t waiting_requests = 0;  // for a thread
+  int64_t accept_failures = 0;
   int64_t open_answers = 0;
   int64_t weights_version = 0;
 };

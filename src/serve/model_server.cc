@@ -19,10 +19,12 @@
 #include "core/base/json_text.h"
 #include "core/base/mutex.h"
 #include "core/base/rng.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "core/base/work_queue.h"
 #include "serve/call.h"
 #include "serve/chat_page.h"
 #include "serve/failure.h"
-#include "serve/grammar/token_bytes.h"
 #include "serve/json_constraint.h"
 #include "serve/metrics.h"
 #include "serve/replica.h"
@@ -38,6 +40,10 @@ using Json = nlohmann::ordered_json;
 constexpr char kModels[] = "/v1/models";
 // Of an upload of weights, where a body may have as many.
 constexpr uint64_t kMostPieceBytes = 8 << 20;
+// Maximum body of a request that is answered at once: a larger one would take a while to read.
+constexpr size_t kMaxQuickBodyBytes = 64 << 10;
+constexpr size_t kShownBytes = 200;         // of what a client has sent
+constexpr int kHandlers = 4, kWriters = 2;  // threads
 
 // Takes as long for every key that is as long.
 bool IsEqual(absl::string_view a, absl::string_view b) {
@@ -71,7 +77,7 @@ bool IsOwnName(absl::string_view host) {
   return absl::StartsWith(host, "127.") && host.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
-// What is written of a request.
+// The log line of a request, in ASCII: a client chooses the path, and a terminal may show the log.
 std::string LogLine(const http::Ended& ended, absl::Time now) {
   Json line = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
                {"peer", ended.peer},
@@ -86,7 +92,7 @@ std::string LogLine(const http::Ended& ended, absl::Time now) {
     const Json note = ReadOrderedJson(ended.note);
     if (note.is_object()) line.update(note);
   }
-  return JsonText(line);
+  return line.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
 class ServerOfModel final : public ModelServer {
@@ -100,14 +106,24 @@ class ServerOfModel final : public ModelServer {
   }
 
   absl::Status Listen() {
-    http::ServerOptions options{.host = options_.host, .port = options_.port, .limits = options_.limits, .threads = 4};
+    http::ServerOptions options{
+        .host = options_.host, .port = options_.port, .limits = options_.limits, .threads = kHandlers};
     options.admit = [this](const http::Request& request) { return Admit(request); };
+    options.is_quick = [this](const http::Request& request) {
+      const Route* const route = Find(request.path);
+      return route != nullptr && route->is_quick;
+    };
     options.describe = [](int status, absl::string_view message) {
-      return ResponseOf({.status = status,
-                         .message = std::string(message),
-                         .type = status < 500 ? "invalid_request_error" : "server_error"});
+      Problem problem{.status = status, .message = std::string(message)};
+      if (status >= 500) problem.type = "server_error";
+      if (status == 429) {
+        problem.type = "rate_limit_error";
+        problem.code = "rate_limit_exceeded";
+      }
+      return ResponseOf(problem);
     };
     options.on_end = [this](const http::Ended& ended) { OnEnd(ended); };
+    options.on_trouble = options_.on_trouble;
     auto server = http::Server::Start(
         std::move(options), [this](std::shared_ptr<http::Exchange> exchange) { Handle(std::move(exchange)); });
     if (!server.ok()) return server.status();
@@ -123,6 +139,8 @@ class ServerOfModel final : public ModelServer {
   struct Route {
     std::vector<absl::string_view> methods = {};
     void (ServerOfModel::*handle)(const Exchange& exchange) = nullptr;
+    // Its handler neither computes nor waits: for a step, for other handlers, or for a lock that these hold for long.
+    bool is_quick = false;
   };
 
   const Route* Find(absl::string_view path) const;
@@ -137,6 +155,12 @@ class ServerOfModel final : public ModelServer {
     Answer(exchange, form);
   }
   void Answer(const Exchange& exchange, Form form);
+  void Start(const Exchange& exchange, const Ask& ask) TDOCK_EXCLUDES(mu_);
+  // Ends the reading of prompts whose client is gone, also because the server ends, or whose time is up.
+  StopCheck StopOf(const Exchange& exchange) const;
+  std::variant<std::vector<engine::Request>, Problem> Prepare(const Exchange& exchange, const Ask& ask, uint64_t number)
+      TDOCK_EXCLUDES(masks_mu_);
+  Replica& QuietestReplica() const;
   // Made when they are first needed: the tokens of a large vocabulary take a while.
   std::shared_ptr<TokenMasks> Masks() TDOCK_EXCLUDES(masks_mu_);
   // Whether so many answers more may be open; then they are.
@@ -146,7 +170,9 @@ class ServerOfModel final : public ModelServer {
   void RemoveCall(const std::vector<std::string>& names, const Call* call) TDOCK_EXCLUDES(mu_);
 
   void Page(const Exchange& exchange) { exchange->Send(ChatPage()); }
-  void Health(const Exchange& exchange) { exchange->Send({.body = "{\"status\":\"ok\"}"}); }
+  void Health(const Exchange& exchange);
+  // Why no answer can be given.
+  absl::Status CanAnswer() const;
   void Models(const Exchange& exchange);
   void MetricsPage(const Exchange& exchange);
   void Abort(const Exchange& exchange) TDOCK_EXCLUDES(mu_);
@@ -168,7 +194,9 @@ class ServerOfModel final : public ModelServer {
   Mutex mu_;
   std::multimap<std::string, std::weak_ptr<Call>> calls_ TDOCK_GUARDED_BY(mu_);
 
-  // Destroyed in the opposite order: the replicas' threads end after the handlers that use them.
+  // Destroyed in the opposite order: the replicas' threads end after the handlers that use them, and then no reply is
+  // left to be written.
+  WorkQueue writers_{kWriters};
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<WeightUpdates> updates_;
   std::unique_ptr<http::Server> server_;
@@ -176,14 +204,14 @@ class ServerOfModel final : public ModelServer {
 
 const ServerOfModel::Route* ServerOfModel::Find(absl::string_view path) const {
   static const auto* const kRoutes = new std::map<absl::string_view, Route>{
-      {"/", {{"GET"}, &ServerOfModel::Page}},
-      {"/health", {{"GET"}, &ServerOfModel::Health}},
-      {"/metrics", {{"GET"}, &ServerOfModel::MetricsPage}},
-      {kModels, {{"GET"}, &ServerOfModel::Models}},
+      {"/", {{"GET"}, &ServerOfModel::Page, /*is_quick=*/true}},
+      {"/health", {{"GET"}, &ServerOfModel::Health, /*is_quick=*/true}},
+      {"/metrics", {{"GET"}, &ServerOfModel::MetricsPage, /*is_quick=*/true}},
+      {kModels, {{"GET"}, &ServerOfModel::Models, /*is_quick=*/true}},
       {"/v1/completions", {{"POST"}, &ServerOfModel::Answer<Form::kCompletion>}},
       {"/v1/chat/completions", {{"POST"}, &ServerOfModel::Answer<Form::kChat>}},
       {"/generate", {{"POST"}, &ServerOfModel::Answer<Form::kGenerate>}},
-      {"/abort_request", {{"POST"}, &ServerOfModel::Abort}},
+      {"/abort_request", {{"POST"}, &ServerOfModel::Abort, /*is_quick=*/true}},
       {"/flush_cache", {{"POST", "GET"}, &ServerOfModel::FlushCache}},
       {"/update_weights", {{"POST"}, &ServerOfModel::UpdateWeights}},
       {"/update_weights_from_disk", {{"POST"}, &ServerOfModel::UpdateWeights}},
@@ -198,7 +226,8 @@ std::optional<http::Response> ServerOfModel::RefusePages(const http::Request& re
   const bool only_reads = request.method == "GET" && request.path != "/flush_cache";
   std::string why;
   if (is_local && !IsOwnName(request.Header("host"))) {
-    why = absl::StrCat("the server is for this machine, which is not called '", request.Header("host").substr(0, 200),
+    why = absl::StrCat("the server is for this machine, which is not called '",
+                       EscapeForMessage(request.Header("host"), kShownBytes),
                        "'; give it --api-key-file to reach it by other names");
   } else if (!only_reads && IsOfAnotherSite(request)) {
     why = "a page of another site may not ask; give the server --api-key-file";
@@ -227,17 +256,17 @@ std::optional<http::Response> ServerOfModel::Admit(const http::Request& request)
   }
   if (route == nullptr) {
     return ResponseOf({.status = 404,
-                       .message = absl::StrCat("there is nothing at ", request.path.substr(0, 200)),
+                       .message = absl::StrCat("there is nothing at ", EscapeForMessage(request.path, kShownBytes)),
                        .code = "not_found"});
   }
   if (std::find(route->methods.begin(), route->methods.end(), request.method) != route->methods.end()) {
     return std::nullopt;
   }
   const std::string allowed = absl::StrJoin(route->methods, ", ");
-  http::Response refused =
-      ResponseOf({.status = 405,
-                  .message = absl::StrCat(request.path, " is for ", allowed, ", and not for ", request.method),
-                  .code = "method_not_allowed"});
+  http::Response refused = ResponseOf({.status = 405,
+                                       .message = absl::StrCat(EscapeForMessage(request.path), " is for ", allowed,
+                                                               ", and not for ", EscapeForMessage(request.method)),
+                                       .code = "method_not_allowed"});
   refused.headers.emplace_back("Allow", allowed);
   return refused;
 }
@@ -262,7 +291,7 @@ void ServerOfModel::Handle(Exchange exchange) {
 
 std::shared_ptr<TokenMasks> ServerOfModel::Masks() {
   const MutexLock lock(masks_mu_);
-  if (masks_ == nullptr) masks_ = std::make_shared<TokenMasks>(TokenBytes(*model_.tokenizer), model_.end_tokens);
+  if (masks_ == nullptr) masks_ = std::make_shared<TokenMasks>(model_.texts->AllBytes(), model_.end_tokens);
   return masks_;
 }
 
@@ -285,44 +314,76 @@ http::Response ServerOfModel::Busy() const {
 }
 
 void ServerOfModel::Answer(const Exchange& exchange, Form form) {
-  auto read = ReadAsk(form, exchange->request().body, options_.asks);
+  const auto read = ReadAsk(form, exchange->request().body, options_.asks);
   exchange->DropBody();
   if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
   const Ask& ask = std::get<Ask>(read);
-  if (!ask.model.empty() && std::find(model_.names.begin(), model_.names.end(), ask.model) == model_.names.end()) {
-    return exchange->Send(ResponseOf({.status = 404,
-                                      .message = absl::StrCat("there is no model '", ask.model.substr(0, 200),
-                                                              "' here; this one is '", model_.names.front(), "'"),
-                                      .param = "model",
-                                      .code = "model_not_found"}));
+  const auto& names = model_.names;
+  if (!ask.model.empty() && std::find(names.begin(), names.end(), ask.model) == names.end()) {
+    return exchange->Send(
+        ResponseOf({.status = 404,
+                    .message = absl::StrCat("there is no model '", EscapeForMessage(ask.model, kShownBytes),
+                                            "' here; this one is '", EscapeForMessage(names.front()), "'"),
+                    .param = "model",
+                    .code = "model_not_found"}));
   }
-  const uint64_t number = ++requests_;
-  auto asked = RequestsOf(ask, model_, seed_, number << 16);
-  if (const auto* problem = std::get_if<Problem>(&asked)) return exchange->Send(ResponseOf(*problem));
-  auto& requests = std::get<std::vector<engine::Request>>(asked);
-  const int64_t answers = static_cast<int64_t>(requests.size()) * ask.n;
+  Start(exchange, ask);
+}
+
+StopCheck ServerOfModel::StopOf(const Exchange& exchange) const {
+  const absl::Time limit = Clock::Real().Now() + options_.prepare_timeout;
+  return [exchange, limit, patience = options_.prepare_timeout]() -> absl::Status {
+    if (exchange->gone()) return absl::CancelledError("the client is gone, or the server ends");
+    if (Clock::Real().Now() <= limit) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        absl::StrCat("the prompt did not become tokens within ", absl::FormatDuration(patience), "; make it shorter"));
+  };
+}
+
+std::variant<std::vector<engine::Request>, Problem> ServerOfModel::Prepare(const Exchange& exchange, const Ask& ask,
+                                                                           uint64_t number) {
+  auto asked = RequestsOf(ask, model_, seed_, number << 16, StopOf(exchange));
+  auto* const requests = std::get_if<std::vector<engine::Request>>(&asked);
+  if (requests == nullptr) return asked;
+  if (ask.log_probs || (ask.stream && ask.token_ids)) model_.texts->AllBytes();  // before the engine's thread has to
+  for (engine::Request& request : *requests) {
+    if (options_.answer_timeout != absl::InfiniteDuration()) {
+      request.deadline = Clock::Real().Now() + options_.answer_timeout;
+    }
+    if (!ask.json_object) continue;
+    request.constrain = [masks = Masks()](int64_t) { return std::make_unique<JsonConstraint>(masks); };
+  }
+  return asked;
+}
+
+// Returns the one with the fewest answers among those that can answer.
+Replica& ServerOfModel::QuietestReplica() const {
+  const auto rank = [](const auto& replica) { return std::make_pair(!replica->health().ok(), replica->open()); };
+  return **std::min_element(replicas_.begin(), replicas_.end(),
+                            [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+}
+
+// Room for the answers is taken before the prompts are read, which takes longer.
+void ServerOfModel::Start(const Exchange& exchange, const Ask& ask) {
+  const int64_t prompts = ask.form == Form::kChat ? 1 : static_cast<int64_t>(ask.prompts.size());
+  const int64_t answers = prompts * ask.n;
   if (!Reserve(answers)) return exchange->Send(Busy());
   absl::Cleanup unreserve = [&] { open_ -= answers; };
-  if (options_.answer_timeout != absl::InfiniteDuration()) {
-    for (engine::Request& request : requests) request.deadline = Clock::Real().Now() + options_.answer_timeout;
-  }
-  if (ask.json_object) {
-    for (engine::Request& request : requests) {
-      request.constrain = [masks = Masks()](int64_t) { return std::make_unique<JsonConstraint>(masks); };
-    }
-  }
-  const char* const kind = form == Form::kChat ? "chatcmpl-" : form == Form::kCompletion ? "cmpl-" : "gen-";
+  const uint64_t number = ++requests_;
+  auto asked = Prepare(exchange, ask, number);
+  if (const auto* problem = std::get_if<Problem>(&asked)) return exchange->Send(ResponseOf(*problem));
+  const char* const kind = ask.form == Form::kChat ? "chatcmpl-" : ask.form == Form::kCompletion ? "cmpl-" : "gen-";
   std::vector<std::string> names = {absl::StrCat(kind, absl::Hex(DeriveSeed(seed_, number), absl::kZeroPad16))};
   if (!ask.request_id.empty()) names.push_back(ask.request_id);
   const absl::Time begun = Clock::Real().Now();
   auto call = std::make_shared<std::weak_ptr<Call>>();
-  const auto made =
-      std::make_shared<Call>(ask, names.front(), exchange, model_, metrics_, [this, names, answers, begun, call] {
-        open_ -= answers;
-        const double took = absl::ToDoubleSeconds(Clock::Real().Now() - begun);
-        seconds_ = 0.9 * seconds_.load() + 0.1 * took;
-        RemoveCall(names, call->lock().get());
-      });
+  const auto made = std::make_shared<Call>(ask, names.front(), exchange, model_, metrics_, writers_,
+                                           [this, names, answers, begun, call] {
+                                             open_ -= answers;
+                                             const double took = absl::ToDoubleSeconds(Clock::Real().Now() - begun);
+                                             seconds_ = 0.9 * seconds_.load() + 0.1 * took;
+                                             RemoveCall(names, call->lock().get());
+                                           });
   *call = made;
   std::move(unreserve).Cancel();
   absl::Cleanup forget = [&] {
@@ -330,11 +391,9 @@ void ServerOfModel::Answer(const Exchange& exchange, Form form) {
     RemoveCall(names, made.get());
   };
   AddCall(names, made);
-  Replica* const replica = std::min_element(replicas_.begin(), replicas_.end(), [](const auto& a, const auto& b) {
-                             return a->open() < b->open();
-                           })->get();
+  Replica& replica = QuietestReplica();
   std::move(forget).Cancel();  // the call does it when it ends
-  made->Start(std::move(requests), *replica);
+  made->Start(std::get<std::vector<engine::Request>>(std::move(asked)), replica);
 }
 
 void ServerOfModel::AddCall(const std::vector<std::string>& names, const std::shared_ptr<Call>& call) {
@@ -354,6 +413,26 @@ void ServerOfModel::RemoveCall(const std::vector<std::string>& names, const Call
   }
 }
 
+absl::Status ServerOfModel::CanAnswer() const {
+  TDOCK_RETURN_IF_ERROR(updates_->health());
+  absl::Status why;
+  for (const auto& replica : replicas_) {
+    const absl::Status health = replica->health();
+    if (health.ok()) return health;
+    why.Update(health);
+  }
+  return why;
+}
+
+void ServerOfModel::Health(const Exchange& exchange) {
+  const absl::Status can_answer = CanAnswer();
+  if (can_answer.ok()) return exchange->Send({.body = "{\"status\":\"ok\"}"});
+  exchange->Send(ResponseOf({.status = 503,
+                             .message = absl::StrCat("the server cannot answer: ", can_answer.message()),
+                             .type = "server_error",
+                             .code = "cannot_answer"}));
+}
+
 void ServerOfModel::Models(const Exchange& exchange) {
   Json data = Json::array();
   for (const std::string& name : model_.names) {
@@ -371,19 +450,29 @@ void ServerOfModel::Models(const Exchange& exchange) {
   for (const Json& one : data) {
     if (one["id"] == wanted) return exchange->Send({.body = JsonText(one)});
   }
-  exchange->Send(ResponseOf({.status = 404,
-                             .message = absl::StrCat("there is no model '", wanted.substr(0, 200), "' here"),
-                             .param = "model",
-                             .code = "model_not_found"}));
+  exchange->Send(
+      ResponseOf({.status = 404,
+                  .message = absl::StrCat("there is no model '", EscapeForMessage(wanted, kShownBytes), "' here"),
+                  .param = "model",
+                  .code = "model_not_found"}));
 }
 
 void ServerOfModel::MetricsPage(const Exchange& exchange) {
-  Gauges gauges{.connections = server_->connections(), .open_answers = open_, .weights_version = updates_->version()};
+  Gauges gauges{.connections = server_->connections(),
+                .waiting_requests = server_->waiting_requests(),
+                .accept_failures = server_->accept_failures(),
+                .open_answers = open_,
+                .weights_version = updates_->version()};
   for (const auto& replica : replicas_) gauges.engines.push_back(replica->engine().stats());
   exchange->Send({.body = metrics_.Text(gauges), .content_type = "text/plain; version=0.0.4; charset=utf-8"});
 }
 
 void ServerOfModel::Abort(const Exchange& exchange) {
+  const size_t bytes = exchange->request().body.size();
+  if (bytes > kMaxQuickBodyBytes) {
+    return exchange->Send(ResponseOf(
+        {.status = 413, .message = absl::StrCat("the body has ", bytes, " bytes, and may have ", kMaxQuickBodyBytes)}));
+  }
   const auto read = ReadAbort(exchange->request().body, options_.asks);
   if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
   const AbortAsk& ask = std::get<AbortAsk>(read);
@@ -407,6 +496,7 @@ void ServerOfModel::Abort(const Exchange& exchange) {
 absl::StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ServedModel model, ModelServerOptions options) {
   model.instance = absl::StrCat(absl::Hex(RandomSeed(), absl::kZeroPad16));
   model.texts = std::make_shared<const TokenTexts>(*model.tokenizer);
+  options.asks.max_messages = std::min(options.asks.max_messages, model.context_length);
   auto server = std::make_unique<ServerOfModel>(std::move(model), std::move(options));
   if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
   return server;

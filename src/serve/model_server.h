@@ -25,8 +25,12 @@ struct ModelServerOptions {
   std::vector<std::string> api_keys = {};
   int64_t max_open_answers = 1024;  // that run or wait; beyond, requests are refused with the status 429
   absl::Duration answer_timeout = absl::InfiniteDuration();  // after it, answers end as they are
+  // For the prompts of a request to become tokens; beyond, it is refused with the status 400.
+  absl::Duration prepare_timeout = absl::Seconds(30);
   // Gets a line of JSON for each request, without its end. Called on one thread. Empty: no log.
   std::function<void(absl::string_view line)> access_log = {};
+  // Gets a sentence when connections cannot be accepted, or can again. On the same thread. Empty: nobody is told.
+  std::function<void(const std::string& what)> on_trouble = {};
 };
 
 // Thread-safe.

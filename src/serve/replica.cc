@@ -1,9 +1,11 @@
 #include "serve/replica.h"
 
+#include <chrono>
 #include <exception>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "serve/failure.h"
 
@@ -64,7 +66,9 @@ void Replica::Run() {
   std::deque<std::function<void()>> work;
   while (Await(work)) {
     for (const std::function<void()>& one : work) one();
+    if (!work.empty()) next_probe_ = {};  // other weights may mend it
     work.clear();
+    if (IsProbeDue()) BeginProbe();
     Step();
   }
 }
@@ -72,7 +76,13 @@ void Replica::Run() {
 // Until there is something to do; false if there is nothing any more.
 bool Replica::Await(std::deque<std::function<void()>>& work) {
   const MutexLock lock(mu_);
-  while (!ending_ && waiting_.empty() && work_.empty()) changed_.Wait(mu_);
+  while (!ending_ && waiting_.empty() && work_.empty() && !probe_ && !IsProbeDue()) {
+    if (is_failing_) {
+      changed_.WaitUntil(mu_, next_probe_);
+    } else {
+      changed_.Wait(mu_);
+    }
+  }
   work.swap(work_);
   return !ending_ || !waiting_.empty() || !work.empty();
 }
@@ -83,9 +93,54 @@ void Replica::Step() {
   try {
     ended = engine_.Step();
   } catch (const std::exception& error) {
-    return FailLost(absl::InternalError(absl::StrCat("the engine failed: ", WhatOf(error))));
+    const absl::Status why = absl::InternalError(absl::StrCat("the engine failed: ", WhatOf(error)));
+    if (probe_) {
+      EndProbe(why);
+    } else {
+      is_suspect_ = true;
+    }
+    return FailLost(why);
   }
-  for (engine::Answer& answer : ended) Deliver(std::move(answer));
+  for (engine::Answer& answer : ended) {
+    if (answer.request == probe_) {
+      EndProbe(answer.status);
+      continue;
+    }
+    // An answer that the cache has no room for says nothing about others.
+    is_suspect_ = is_suspect_ || !(answer.status.ok() || absl::IsResourceExhausted(answer.status));
+    Deliver(std::move(answer));
+  }
+}
+
+bool Replica::IsProbeDue() const {
+  if (probe_) return false;
+  return is_suspect_ || (is_failing_ && std::chrono::steady_clock::now() >= next_probe_);
+}
+
+void Replica::BeginProbe() {
+  is_suspect_ = false;
+  engine::Request request{.prompt = {.tokens = {0}, .identity = 0},
+                          .sampling = {.temperature = 0, .max_new_tokens = 1}};
+  try {
+    const absl::StatusOr<engine::RequestId> id = engine_.Add(std::move(request));
+    if (!id.ok()) return EndProbe(id.status());
+    probe_ = *id;
+  } catch (const std::exception& error) {
+    EndProbe(absl::InternalError(absl::StrCat("the engine takes no request: ", WhatOf(error))));
+  }
+}
+
+void Replica::EndProbe(const absl::Status& status) {
+  probe_.reset();
+  is_failing_ = !status.ok();
+  next_probe_ = std::chrono::steady_clock::now() + kProbeAgain;
+  const MutexLock lock(health_mu_);
+  health_ = status;
+}
+
+absl::Status Replica::health() const {
+  const MutexLock lock(health_mu_);
+  return health_;
 }
 
 void Replica::Deliver(engine::Answer answer) {

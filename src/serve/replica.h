@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
@@ -42,6 +44,12 @@ class Replica {
   // Answers that have not ended.
   int64_t open() const { return open_.load(std::memory_order_relaxed); }
 
+  // Why the engine cannot answer; OK while it can. After an answer has failed, the replica asks the engine for one
+  // token itself, with which it says whether others would fail, too: then it asks again every kProbeAgain, and at once
+  // when something was done between steps. Does not wait for a step.
+  absl::Status health() const TDOCK_EXCLUDES(health_mu_);
+  static constexpr std::chrono::seconds kProbeAgain{1};
+
  private:
   struct Waiting {
     OnEnd on_end = {};
@@ -54,9 +62,21 @@ class Replica {
   void Deliver(engine::Answer answer) TDOCK_EXCLUDES(mu_);
   // After a failure of the engine, for the requests that it has lost.
   void FailLost(const absl::Status& why) TDOCK_EXCLUDES(mu_);
+  bool IsProbeDue() const;
+  void BeginProbe();
+  void EndProbe(const absl::Status& status) TDOCK_EXCLUDES(health_mu_);
 
   engine::Engine& engine_;
   std::atomic<int64_t> open_ = 0;
+
+  // Used on the engine's thread only.
+  std::optional<engine::RequestId> probe_;                 // the replica's own request
+  bool is_suspect_ = false;                                // an answer has failed since the last probe
+  bool is_failing_ = false;                                // the last probe has failed
+  std::chrono::steady_clock::time_point next_probe_ = {};  // while it is failing
+
+  mutable Mutex health_mu_;
+  absl::Status health_ TDOCK_GUARDED_BY(health_mu_);
 
   Mutex mu_;
   CondVar changed_;

@@ -9,13 +9,15 @@
 
 namespace tdock::serve {
 
+const std::vector<std::string>& TokenTexts::AllBytes() const {
+  std::call_once(found_, [this] { bytes_ = TokenBytes(tokenizer_); });
+  return bytes_;
+}
+
 std::string TokenTexts::BytesOf(int32_t token) const {
-  {
-    const MutexLock lock(mu_);
-    if (bytes_.empty()) bytes_ = TokenBytes(tokenizer_);
-    const auto place = static_cast<size_t>(token);
-    if (place < bytes_.size() && !bytes_[place].empty()) return bytes_[place];
-  }
+  const std::vector<std::string>& all = AllBytes();
+  const auto place = static_cast<size_t>(token);
+  if (place < all.size() && !all[place].empty()) return all[place];
   return tokenizer_.Decode(std::span(&token, 1), text::SpecialTokens::kKeep).value_or("");
 }
 

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "core/base/mutex.h"
 #include "text/tokenizer.h"
 
 namespace tdock::serve {
@@ -19,16 +19,19 @@ class TokenTexts {
 
   // What the token adds to a text that has begun: a space before a word included, and of a part of a character those
   // bytes. Of a special token its name.
-  std::string BytesOf(int32_t token) const TDOCK_EXCLUDES(mu_);
+  std::string BytesOf(int32_t token) const;
   // The same as UTF-8: a part of a character as OpenAI shows it, "bytes:\\xe2\\x82".
-  std::string TextOf(int32_t token) const TDOCK_EXCLUDES(mu_);
+  std::string TextOf(int32_t token) const;
   // The characters that begin in it.
-  size_t CharactersOf(int32_t token) const TDOCK_EXCLUDES(mu_);
+  size_t CharactersOf(int32_t token) const;
+
+  // The bytes of all tokens: see TokenBytes().
+  const std::vector<std::string>& AllBytes() const;
 
  private:
   const text::Tokenizer& tokenizer_;
-  mutable Mutex mu_;
-  mutable std::vector<std::string> bytes_ TDOCK_GUARDED_BY(mu_);
+  mutable std::once_flag found_;
+  mutable std::vector<std::string> bytes_;
 };
 
 }  // namespace tdock::serve

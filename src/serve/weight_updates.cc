@@ -106,6 +106,13 @@ http::Response WeightUpdates::Update(const http::Request& request) {
   return ask.folder.empty() ? Begin(ask) : UpdateFromFolder(ask);
 }
 
+absl::Status WeightUpdates::health() const {
+  if (!is_half_done_) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the change to the weights of version ", version_.load(),
+                   " failed half done, and replicas may serve different ones; change them again"));
+}
+
 http::Response WeightUpdates::FlushCache() {
   if (updating_.exchange(true)) return BeingLoaded();
   const absl::Cleanup done = [&] { updating_ = false; };
@@ -153,9 +160,12 @@ absl::Status WeightUpdates::Serve(Load load, int64_t version, bool flush_cache) 
     {
       // Also if one of them fails: the others have tokens of this version by then, and no other weights may have it.
       const absl::Cleanup counted = [&] { version_ = version; };
+      absl::Cleanup failed = [&] { is_half_done_ = true; };
       for (size_t i = 0; i < replicas_.size(); ++i) {
         replicas_[i]->BetweenSteps([&] { before[i] = replicas_[i]->engine().Serve(next, version, in_progress); });
       }
+      std::move(failed).Cancel();
+      is_half_done_ = false;
     }
     before.clear();    // on this thread, which nobody waits for
     ::malloc_trim(0);  // else the system would not get all of it
@@ -243,6 +253,13 @@ http::Response WeightUpdates::AddPiece(const UploadAsk& ask, absl::string_view b
       upload_.reset();
     }
     return ResponseOf(ProblemOf(ran));
+  }
+  if (absl::IsInvalidArgument(added)) {  // sent again, the piece would be the same
+    spare_ = weights->decoder();
+    upload_.reset();
+    Problem problem = ProblemOf(added);
+    absl::StrAppend(&problem.message, "; nothing is served of the upload, begin a new one");
+    return ResponseOf(problem);
   }
   if (absl::IsFailedPrecondition(added)) return NotThere(std::string(added.message()), weights->received_bytes());
   if (!added.ok()) return ResponseOf(ProblemOf(added));

@@ -43,6 +43,8 @@ class WeightUpdates {
   http::Response FlushCache();
 
   int64_t version() const { return version_; }
+  // Internal where a change ended half done, so that replicas may serve different weights.
+  absl::Status health() const;
 
  private:
   struct Upload {
@@ -82,6 +84,7 @@ class WeightUpdates {
   Clock& clock_;
   std::atomic<int64_t> version_;
   std::atomic<bool> updating_ = false;
+  std::atomic<bool> is_half_done_ = false;
 
   Mutex mu_;
   std::optional<Upload> upload_ TDOCK_GUARDED_BY(mu_);

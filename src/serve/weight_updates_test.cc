@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@ namespace {
 
 using Json = nlohmann::json;
 using model::Decoder;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class WeightUpdatesTest : public testing::Test {
@@ -171,6 +173,23 @@ TEST_F(WeightUpdatesTest, AnUploadIsGoneOnceAPieceHasFailed) {
   EXPECT_EQ(status, 500) << why;
   EXPECT_EQ(Ask(first, BytesOf(decoder)).first, 404) << "what follows would be written to another place";
   EXPECT_EQ(updates_->version(), 0);
+}
+
+TEST_F(WeightUpdatesTest, NumbersThatAreNotFiniteAreRefusedAndTheOldWeightsStay) {
+  const Decoder good = model::TinyDecoder(config_, 3, at::kCPU), broken = good.Clone();
+  const auto [name, weight] = broken.NamedWeights()[2];
+  weight.view({-1})[1] = std::numeric_limits<float>::infinity();
+  const std::string upload = absl::StrCat("upload=", Begin(broken), "&offset=0");
+  const auto [status, why] = Ask(upload, BytesOf(broken));
+  EXPECT_EQ(status, 400) << why;
+  EXPECT_THAT(why.dump(), AllOf(HasSubstr(name), HasSubstr("inf"), HasSubstr("served")));
+  EXPECT_EQ(Ask(upload, BytesOf(broken)).first, 404);
+  EXPECT_EQ(updates_->version(), 0);
+  EXPECT_FALSE(first_.expired());
+  EXPECT_EQ(SendAndEnd(Begin(good), good).first, 200);
+  ExpectServed(good, 1);
+  EXPECT_EQ(made_, 1) << "in the memory of the one that was refused";
+  EXPECT_EQ(updates_->health(), absl::OkStatus());
 }
 
 TEST_F(WeightUpdatesTest, AnswersInProgressAreReadAgainOnlyIfThatIsAskedFor) {

@@ -12,6 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+#include "model/decoder/finite_numbers.h"
+#include "model/files/safetensors.h"
 #include "model/tensor_torch/convert.h"
 
 namespace tdock::serve {
@@ -40,7 +44,7 @@ std::optional<Problem> WeightUpload::Check(const std::vector<TensorAsk>& tensors
   std::vector<std::string> wrong;
   for (const TensorAsk& tensor : tensors) {
     const auto found = missing.find(tensor.name);
-    const std::string name = absl::StrCat("'", absl::string_view(tensor.name).substr(0, kShownNameBytes), "'");
+    const std::string name = absl::StrCat("'", EscapeForMessage(tensor.name, kShownNameBytes), "'");
     if (found == missing.end()) {
       wrong.push_back(absl::StrCat(name, " is none of them, or is there twice"));
       continue;
@@ -61,7 +65,8 @@ WeightUpload::WeightUpload(const std::vector<TensorAsk>& tensors, model::Decoder
   for (auto& [name, weight] : decoder_.NamedWeights()) weights.emplace(name, weight);
   for (const TensorAsk& tensor : tensors) {
     const at::ScalarType dtype = ToScalarType(tensor.dtype).value();
-    targets_.push_back({.rows = RowsOf(weights.at(tensor.name)), .dtype = dtype});
+    targets_.push_back(
+        {.name = tensor.name, .shape = tensor.shape, .rows = RowsOf(weights.at(tensor.name)), .dtype = dtype});
     total_ += static_cast<uint64_t>(targets_.back().rows.numel()) * c10::elementSize(dtype);
   }
   checksum_.Reset();
@@ -90,11 +95,11 @@ absl::Status WeightUpload::Add(uint64_t offset, absl::string_view bytes) {
     const auto left = static_cast<size_t>(target.rows.numel() - written_) * size;
     size_t take = std::min({bytes.size() / size * size, left, kBlockBytes});
     if (divided_.empty() && take > 0) {
-      Write(bytes.substr(0, take));
+      TDOCK_RETURN_IF_ERROR(Write(bytes.substr(0, take)));
     } else {
       take = std::min(size - divided_.size(), bytes.size());
       divided_.append(bytes.data(), take);
-      if (divided_.size() == size) Write(std::exchange(divided_, {}));
+      if (divided_.size() == size) TDOCK_RETURN_IF_ERROR(Write(std::exchange(divided_, {})));
     }
     bytes.remove_prefix(take);
   }
@@ -102,13 +107,16 @@ absl::Status WeightUpload::Add(uint64_t offset, absl::string_view bytes) {
 }
 
 // Whole numbers of the target, which may begin and end inside of a row.
-void WeightUpload::Write(absl::string_view numbers) {
+absl::Status WeightUpload::Write(absl::string_view numbers) {
   const at::NoGradGuard no_grad;
   const Target& target = targets_[target_];
   const int64_t columns = target.rows.size(1);
   const auto count = static_cast<int64_t>(numbers.size() / c10::elementSize(target.dtype));
   const at::Tensor values = at::empty({count}, target.dtype);  // aligned
   std::memcpy(values.mutable_data_ptr(), numbers.data(), numbers.size());
+  const absl::Status finite =
+      model::CheckFinite(values, {.shape = target.shape, .begin = written_}, target.rows.scalar_type());
+  if (!finite.ok()) return Annotate(finite, absl::StrCat("the weight '", model::ShowName(target.name), "'"));
   for (int64_t done = 0; done < count;) {
     const int64_t row = written_ / columns, column = written_ % columns;
     const int64_t rows = column == 0 ? (count - done) / columns : 0;
@@ -121,6 +129,7 @@ void WeightUpload::Write(absl::string_view numbers) {
     done += taken;
     written_ += taken;
   }
+  return absl::OkStatus();
 }
 
 }  // namespace tdock::serve

@@ -28,7 +28,8 @@ class WeightUpload {
   WeightUpload(const std::vector<TensorAsk>& tensors, model::Decoder decoder);
 
   // Bytes that are here already are skipped. FailedPrecondition if some before them are missing, OutOfRange if there
-  // are more than the tensors have.
+  // are more than the tensors have. InvalidArgument names the first number that is not finite, or that the decoder's
+  // dtype does not hold; then it is of no more use.
   absl::Status Add(uint64_t offset, absl::string_view bytes);
 
   uint64_t received_bytes() const { return received_; }
@@ -41,11 +42,13 @@ class WeightUpload {
 
  private:
   struct Target {
+    std::string name = {};
+    std::vector<int64_t> shape = {};
     at::Tensor rows;  // [R, C]: a view of a weight
     at::ScalarType dtype = at::kFloat;
   };
 
-  void Write(absl::string_view numbers);
+  absl::Status Write(absl::string_view numbers);
 
   model::Decoder decoder_;
   std::vector<Target> targets_;

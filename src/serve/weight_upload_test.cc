@@ -96,6 +96,26 @@ TEST(WeightUpload, RefusesGapsAndMoreThanThereIs) {
   ExpectWeights(upload.decoder(), sent.weights);
 }
 
+TEST(WeightUpload, NamesTheFirstNumberThatIsNotFinite) {
+  const model::ModelConfig config = model::TinyConfig(Architecture::kQwen2, false);
+  for (const size_t piece : {size_t{3}, size_t{1} << 20}) {
+    Rng rng(1);
+    Sent sent = Send(model::TinyDecoder(config, 3, at::kCPU), rng);
+    size_t begin = 0, number = 0;  // of the second tensor
+    for (const int64_t size : sent.tensors[0].shape) number = std::max(number, size_t{1}) * static_cast<size_t>(size);
+    begin = number * SizeOf(sent.tensors[0].dtype);
+    const size_t size = SizeOf(sent.tensors[1].dtype);
+    for (size_t i = 1; i <= size; ++i) sent.bytes[begin + 5 * size + i - 1] = '\xff';  // NaN in each of the dtypes
+    WeightUpload upload(sent.tensors, Decoder::Uninitialised(config, at::kCPU));
+    absl::Status status;
+    for (size_t at = 0; at < sent.bytes.size() && status.ok(); at += piece) {
+      status = upload.Add(at, absl::string_view(sent.bytes).substr(at, piece));
+    }
+    const std::string place = sent.tensors[1].shape.size() == 1 ? "[5]" : "[0, 5]";
+    EXPECT_THAT(status, Fails(absl::StatusCode::kInvalidArgument, {"'" + sent.tensors[1].name + "'", "nan", place}));
+  }
+}
+
 TEST(WeightUpload, NamesTheTensorsThatAreNotTheModels) {
   Rng rng(1);
   const Decoder decoder = model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 3, at::kCPU);

@@ -71,14 +71,15 @@ def model_shapes(layers=1):
     return shapes
 
 
-def write_tensors(path, shapes, seed=0, nan_row=(None, 0)):
+def write_tensors(path, shapes, seed=0, own=None):
+    """Random numbers, but for those of `own`: the name of a tensor to its numbers by their place."""
     numbers = random.Random(seed)
     header, data = {}, bytearray()
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
         values = array.array("f", [1.0 if len(shape) == 1 else numbers.gauss(0, 0.6) for _ in range(count)])
-        if name == nan_row[0]:
-            values[nan_row[1] * shape[1]] = float("nan")
+        for place, value in (own or {}).get(name, {}).items():
+            values[place] = value
         begin = len(data)
         data += values.tobytes()
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
@@ -293,7 +294,16 @@ class Generate(WithModel):
     def test_an_answer_that_fails_takes_no_other_along(self):
         model = write_model(self.own / "broken", tie_word_embeddings=False)
         shapes = model_shapes() | {"lm_head.weight": (VOCABULARY, HIDDEN)}
-        write_tensors(model / "model.safetensors", shapes, nan_row=("model.embed_tokens.weight", ord("z")))
+        # Only "z" has something in the first dimension: the last norm takes it beyond float32, and the head times 0.
+        first = {row * HIDDEN: 0.0 for row in range(VOCABULARY)}
+        layer = "model.layers.0."
+        own = {
+            "model.embed_tokens.weight": first | {ord("z") * HIDDEN: 100.0}, "lm_head.weight": first,
+            layer + "self_attn.o_proj.weight": {column: 0.0 for column in range(HIDDEN)},
+            layer + "mlp.down_proj.weight": {column: 0.0 for column in range(2 * HIDDEN)},
+            "model.norm.weight": {0: 3e38},
+        }  # fmt: skip
+        write_tensors(model / "model.safetensors", shapes, own=own)
         path = self.written([{"prompt": "z"}, {"prompt": "a"}, {"prompt": "b"}])
         result = run(*self.call("--max-new-tokens", "1", "--in-order", model=model))
         self.assertEqual(result.returncode, 1, result.stderr)

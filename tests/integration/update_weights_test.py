@@ -3,12 +3,14 @@
 
 import ctypes
 import json
+import math
 import struct
+import subprocess
 import sys
 import threading
 import unittest
 
-from generate_test import write_model
+from generate_test import model_shapes, write_model, write_tensors
 from served_model import NAME, TEMPLATE, Server, WithServer
 from waiting import LONG
 
@@ -143,6 +145,29 @@ class Uploads(WithServer):
         self.addCleanup(again.end)
         upload.server = again
         refused(404, *upload.end())  # another server in its place does not know of it
+
+    def test_weights_that_are_not_finite_are_refused_and_the_old_ones_stay(self):
+        broken = write_model(self.folder / "broken", seed=9, chat_template=TEMPLATE)
+        own = {"model.norm.weight": {3: math.nan}}
+        write_tensors(broken / "model.safetensors", model_shapes(), seed=9, own=own)
+        before = self.greedy(self.served)
+        upload = Upload(self.served, broken)
+        refusals = [
+            self.served.ask("POST", "/update_weights", {"model_path": str(broken)})[:2],
+            upload.ask("offset=0", upload.data),
+        ]
+        for status, answer in refusals:
+            self.assertEqual(status, 400, answer)
+            for name in ("'model.norm.weight'", "nan", "[3]"):
+                self.assertIn(name, answer["error"]["message"])
+        self.assertEqual(self.greedy(self.served), before)
+        self.assertEqual(self.served.client.models.list().data[0].weight_version, 0)
+        self.assertEqual(self.served.ask("GET", "/health")[0], 200)
+        command = [Server.tdock, "serve", "--model", broken, "--port", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for name in (str(broken / "model.safetensors"), "'model.norm.weight'", "nan", "[3]"):
+            self.assertIn(name, done.stderr)
 
     def test_a_piece_has_its_limit(self):
         server = Server(self.model, "--max-body-mib", "1")

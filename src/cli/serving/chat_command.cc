@@ -76,6 +76,7 @@ class ChatSession {
       : inputs_(inputs),
         tokenizer_(*inputs.model.tokenizer),
         engine_(engine),
+        stops_(inputs.sampling.stop),
         dialogue_(inputs.chat_template, tokenizer_, std::move(system)) {}
 
   absl::Status Run() {
@@ -86,7 +87,7 @@ class ChatSession {
   absl::Status Round(const std::string& message) {
     absl::StatusOr<text::DialoguePrompt> prompt = dialogue_.Ask(message, inputs_.most_prompt_tokens);
     if (!prompt.ok()) {
-      std::cerr << "The message is left out: " << prompt.status().message();
+      std::cerr << "The message is left out: " << EscapeForTerminal(prompt.status().message());
       if (absl::IsOutOfRange(prompt.status())) {
         std::cerr << " of the model's " << inputs_.model.decoder.config().context_length() << " positions, with "
                   << inputs_.sampling.max_new_tokens << " for the answer (--max-new-tokens)";
@@ -112,7 +113,7 @@ class ChatSession {
 
   // Shows the answer as it is generated. SIGINT ends it.
   absl::StatusOr<engine::Completion> Generate(std::vector<int32_t> prompt) {
-    engine::AnswerStream stream(tokenizer_, inputs_.model.end_tokens, inputs_.sampling.stop,
+    engine::AnswerStream stream(tokenizer_, inputs_.model.end_tokens, stops_,
                                 [this](absl::string_view text) { console_.Show(text); });
     absl::Status shown = absl::OkStatus();
     const InterruptCatcher interrupt;
@@ -137,6 +138,7 @@ class ChatSession {
   const ChatInputs& inputs_;
   const text::Tokenizer& tokenizer_;
   engine::Engine& engine_;
+  const engine::StopTexts stops_;
   text::Dialogue dialogue_;
   const ChatConsole console_;
   uint64_t rounds_ = 0;

@@ -94,7 +94,7 @@ class ServerChat {
     if (!reply.status.ok() && !interrupted) {
       ++unanswered_;
       std::cerr << (reply.text.empty() ? "The message is left out: " : "The answer is cut off: ")
-                << reply.status.message() << "\n";
+                << EscapeForTerminal(reply.status.message()) << "\n";
     } else if (!reply.finish_reason.empty() && reply.finish_reason != "stop" && reply.finish_reason != "length") {
       std::cerr << "The server ended the answer: " << EscapeForMessage(reply.finish_reason) << "\n";
     }

@@ -6,6 +6,7 @@
 #include "core/base/env.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::cli {
@@ -41,9 +42,9 @@ absl::Status CheckSameSettings(const model::ModelConfig& served, const model::Mo
   for (const auto& [key, value] : keys.items()) {
     const nlohmann::json old = before.value(key, nlohmann::json()), now = after.value(key, nlohmann::json());
     if (old == now) continue;
-    return absl::InvalidArgumentError(absl::StrCat("its config.json has ", JsonText(now), " for \"", key,
-                                                   "\", and the model that is served ", JsonText(old),
-                                                   "; only weights can be changed"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its config.json has ", EscapeUnprintable(JsonText(now), 80), " for \"", EscapeForMessage(key),
+        "\", and the model that is served ", EscapeUnprintable(JsonText(old), 80), "; only weights can be changed"));
   }
   return absl::OkStatus();
 }

@@ -26,6 +26,7 @@
 #include "cli/serving/other_weights.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/base/workers.h"
 #include "engine/model_folder.h"
 #include "kernels/parallel.h"
@@ -55,7 +56,7 @@ struct ServeArguments {
   int64_t max_queue = 1024;
   int64_t max_connections = 4096;
   int64_t max_body_mib = 16;
-  double request_timeout = 30, write_timeout = 30, answer_timeout = 0, drain = 30;
+  double request_timeout = 30, prepare_timeout = 30, write_timeout = 30, answer_timeout = 0, drain = 30;
 };
 
 // A thousand clients need a thousand descriptors, and shells give no more.
@@ -159,28 +160,36 @@ serve::ServedModel Describe(const ServeArguments& arguments, const ServeInputs& 
 struct AccessLog {
   std::ofstream file = {};
   std::unique_ptr<LineLog> lines = {};
+  // Says something of the server itself on standard error.
+  std::unique_ptr<LineLog> trouble = std::make_unique<LineLog>(std::cerr, [](const std::string&) {});
 };
 
 absl::StatusOr<serve::ModelServerOptions> OptionsOf(const ServeArguments& arguments, const ServeInputs& inputs,
                                                     AccessLog& log) {
+  const int64_t max_open_answers = arguments.model.max_rows * arguments.replicas + arguments.max_queue;
   serve::ModelServerOptions options{
       .host = arguments.host,
       .port = arguments.port,
       .limits = {.max_connections = static_cast<size_t>(arguments.max_connections),
+                 .max_waiting_requests = static_cast<size_t>(std::max<int64_t>(1024, max_open_answers)),
                  .max_body_bytes = static_cast<uint64_t>(arguments.max_body_mib) << 20,
                  .max_bodies_bytes = std::max<uint64_t>(static_cast<uint64_t>(arguments.max_body_mib) << 22, 256 << 20),
                  .request_timeout = absl::Seconds(arguments.request_timeout),
                  .write_timeout = absl::Seconds(arguments.write_timeout)},
       .api_keys = inputs.keys,
-      .max_open_answers = arguments.model.max_rows * arguments.replicas + arguments.max_queue};
+      .max_open_answers = max_open_answers,
+      .prepare_timeout = absl::Seconds(arguments.prepare_timeout),
+      .on_trouble = [lines = log.trouble.get()](const std::string& what) { lines->Add(what); }};
   if (arguments.answer_timeout > 0) options.answer_timeout = absl::Seconds(arguments.answer_timeout);
   if (arguments.access_log.empty()) return options;
   const bool to_file = arguments.access_log != "-";
   if (to_file) log.file.open(arguments.access_log, std::ios::app);
-  if (!log.file) return absl::UnavailableError(absl::StrCat("cannot write to --access-log ", arguments.access_log));
+  if (!log.file)
+    return absl::UnavailableError(
+        absl::StrCat("cannot write to --access-log ", EscapeUnprintable(arguments.access_log)));
   std::ostream& stream = to_file ? static_cast<std::ostream&>(log.file) : std::cerr;
   log.lines = std::make_unique<LineLog>(stream, [name = arguments.access_log](const std::string& what) {
-    std::cerr << absl::StrCat("--access-log ", name, " ", what, "\n");
+    std::cerr << EscapeForTerminal(absl::StrCat("--access-log ", name, " ", what, "\n"));
   });
   options.access_log = [lines = log.lines.get()](absl::string_view line) { lines->Add(line); };
   return options;
@@ -202,7 +211,9 @@ absl::Status Serve(const ServeArguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Refused(server.status()));
   const std::string host =
       absl::StrContains(arguments.host, ':') ? absl::StrCat("[", arguments.host, "]") : arguments.host;
-  std::cerr << absl::StrCat("Serving ", name, " at http://", host, ":", (*server)->port(), "\n") << std::flush;
+  std::cerr << absl::StrCat("Serving ", EscapeUnprintable(name), " at http://", EscapeUnprintable(host), ":",
+                            (*server)->port(), "\n")
+            << std::flush;
   while (!asked_to_end) std::this_thread::sleep_for(absl::ToChronoMilliseconds(kLookForSignal));
   std::cerr << "Ending: requests in progress have " << arguments.drain << " s; another signal ends them\n";
   if (!(*server)->Drain(absl::Seconds(arguments.drain))) std::cerr << "Some requests did not end in time\n";
@@ -221,6 +232,9 @@ void AddLimits(CLI::App& command, ServeArguments& arguments) {
   add("--max-body-mib", arguments.max_body_mib, "The body of a request, in MiB")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 12));
   add("--request-timeout", arguments.request_timeout, "Seconds for a request to arrive")->check(seconds);
+  add("--prepare-timeout", arguments.prepare_timeout,
+      "Seconds for the prompts of a request to become tokens; beyond, it is refused with the status 400")
+      ->check(seconds);
   add("--write-timeout", arguments.write_timeout, "Seconds without a byte that the client reads")->check(seconds);
   add("--answer-timeout", arguments.answer_timeout, "Seconds after which an answer ends as it is; 0: never")
       ->check(CLI::Range(0.0, 1e9));

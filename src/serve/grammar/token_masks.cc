@@ -15,7 +15,9 @@ void Set(TokenMask& mask, int32_t token) {
 TokenMasks::TokenMasks(std::vector<std::string> token_bytes, std::span<const int32_t> end_tokens)
     : token_bytes_(std::move(token_bytes)), end_tokens_(end_tokens.begin(), end_tokens.end()) {
   for (size_t id = 0; id < token_bytes_.size(); ++id) {
-    if (!token_bytes_[id].empty()) sorted_.push_back(static_cast<int32_t>(id));
+    const auto token = static_cast<int32_t>(id);
+    const bool is_end = std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end();
+    if (!token_bytes_[id].empty() && !is_end) sorted_.push_back(token);
   }
   std::sort(sorted_.begin(), sorted_.end(), [&](int32_t a, int32_t b) { return BytesOf(a) < BytesOf(b); });
 }

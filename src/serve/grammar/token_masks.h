@@ -19,7 +19,8 @@ using TokenMask = std::vector<uint64_t>;
 // Thread-safe. Masks are kept, since answers are in the same few states most of the time.
 class TokenMasks {
  public:
-  // See TokenBytes(). After an object that is complete only end tokens may come.
+  // See TokenBytes(). After an object that is complete only end tokens may come, and before it none, even if one has
+  // bytes.
   TokenMasks(std::vector<std::string> token_bytes, std::span<const int32_t> end_tokens);
 
   std::shared_ptr<const TokenMask> For(const JsonAcceptor& acceptor) TDOCK_EXCLUDES(mu_);

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
+#include "core/base/utf8.h"
 #include "serve/protocol/fields.h"
 
 namespace tdock::serve {
@@ -22,8 +23,8 @@ std::optional<std::vector<int32_t>> ReadTokens(const Json& value, Fields& fields
   std::vector<int32_t> tokens;
   for (const Json& token : value) {
     if (!token.is_number_integer() || token.is_number_float() || token < 0 || token > kMost) {
-      fields.Fail(
-          absl::StrCat("has ", JsonText(token).substr(0, 40), " among its tokens; each must be a whole number ≥ 0"));
+      fields.Fail(absl::StrCat("has ", EscapeUnprintable(JsonText(token), 40),
+                               " among its tokens; each must be a whole number ≥ 0"));
       return std::nullopt;
     }
     tokens.push_back(token.get<int32_t>());
@@ -32,25 +33,26 @@ std::optional<std::vector<int32_t>> ReadTokens(const Json& value, Fields& fields
 }
 
 std::optional<std::vector<std::string>> ReadStops(const Json& value, const AskLimits& limits, Fields& fields) {
+  if (value.is_array() && std::cmp_greater(value.size(), limits.max_stops)) {
+    fields.Fail(absl::StrCat("has ", value.size(), " texts, and may have ", limits.max_stops));
+    return std::nullopt;
+  }
   std::vector<std::string> stops;
-  const Json list = value.is_array() ? value : Json::array({value});
-  for (const Json& stop : list) {
+  const auto add = [&](const Json& stop) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) {
       fields.Fail("must be a text, or a list of texts, none of them empty");
-      return std::nullopt;
+      return false;
     }
     const std::string& text = stop.get_ref<const std::string&>();
     if (std::cmp_greater(text.size(), limits.max_stop_bytes)) {
       fields.Fail(absl::StrCat("has a text of ", text.size(), " bytes, and one may have ", limits.max_stop_bytes));
-      return std::nullopt;
+      return false;
     }
     stops.push_back(text);
-  }
-  if (std::cmp_greater(stops.size(), limits.max_stops)) {
-    fields.Fail(absl::StrCat("has ", stops.size(), " texts, and may have ", limits.max_stops));
-    return std::nullopt;
-  }
-  return stops;
+    return true;
+  };
+  const bool fits = value.is_array() ? std::all_of(value.begin(), value.end(), add) : add(value);
+  return fits ? std::optional(std::move(stops)) : std::nullopt;
 }
 
 std::optional<std::vector<int32_t>> ReadStopTokens(const Json& value, const AskLimits& limits, Fields& fields) {
@@ -94,8 +96,9 @@ SamplingAsk ReadSampling(Fields& fields, const AskLimits& limits) {
   SamplingAsk ask;
   ask.temperature = fields.Number({"temperature"}, 0, 100);
   ask.top_p = fields.Number({"top_p"}, 0, 1);
-  ask.min_p = fields.Number({"min_p"}, 0, 1);
   if (ask.top_p && *ask.top_p <= 0) fields.Fail("must be above 0");
+  ask.min_p = fields.Number({"min_p"}, 0, 1);
+  if (ask.min_p && *ask.min_p >= 1) fields.Fail("must be below 1");
   ask.repetition_penalty = fields.Number({"repetition_penalty"}, 0.01, 100);
   ask.presence_penalty = fields.Number({"presence_penalty"}, -2, 2);
   ask.frequency_penalty = fields.Number({"frequency_penalty"}, -2, 2);
@@ -115,7 +118,7 @@ SamplingAsk ReadSampling(Fields& fields, const AskLimits& limits) {
 }
 
 // "abc", ["abc", "d"], [1, 2] or [[1, 2], [3]].
-void ReadPrompts(const Json& value, Fields& fields, Ask& ask) {
+void ReadPrompts(const Json& value, Fields& fields, const AskLimits& limits, Ask& ask) {
   const auto add = [&](const Json& one) {
     if (one.is_string()) {
       ask.prompts.emplace_back(one.get<std::string>());
@@ -127,6 +130,10 @@ void ReadPrompts(const Json& value, Fields& fields, Ask& ask) {
   };
   ask.is_list = value.is_array() && !value.empty() && !value.front().is_number();
   if (!ask.is_list) return add(value);
+  if (std::cmp_greater(value.size(), limits.max_answers)) {
+    return fields.Fail(
+        absl::StrCat("has ", value.size(), " prompts, and a request has at most ", limits.max_answers, " answers"));
+  }
   for (const Json& one : value) add(one);
 }
 
@@ -247,6 +254,13 @@ void ReadChat(const Json& json, Fields& fields, const AskLimits& limits, std::op
         .message = "'messages' must be a list of at least one message", .param = "messages", .code = "invalid_value"};
     return;
   }
+  if (std::cmp_greater(messages->size(), limits.max_messages)) {
+    problem = Problem{.message = absl::StrCat("'messages' has ", messages->size(), " messages, and may have ",
+                                              limits.max_messages, ": each needs a token of the model's context"),
+                      .param = "messages",
+                      .code = "context_length_exceeded"};
+    return;
+  }
   for (size_t i = 0; i < messages->size() && !problem; ++i) {
     if (auto turn = ReadTurn((*messages)[i], i, limits, problem)) ask.turns.push_back(*std::move(turn));
   }
@@ -277,7 +291,7 @@ std::optional<uint64_t> ReadIdentity(const Json& value, Fields& fields) {
 }
 
 void ReadCompletion(Fields& fields, const AskLimits& limits, Ask& ask) {
-  if (const Json* prompt = fields.Take({"prompt"})) ReadPrompts(*prompt, fields, ask);
+  if (const Json* prompt = fields.Take({"prompt"})) ReadPrompts(*prompt, fields, limits, ask);
   ask.log_probs = fields.Integer({"logprobs"}, 0, limits.max_top_log_probs);
   if (const Json* identity = fields.Take({"identity"})) ask.identity = ReadIdentity(*identity, fields);
   if (fields.Bool({"echo"}).value_or(false)) {
@@ -293,7 +307,7 @@ void ReadCompletion(Fields& fields, const AskLimits& limits, Ask& ask) {
 void ReadGenerate(const Json& json, Fields& fields, const AskLimits& limits, std::optional<Problem>& problem,
                   Ask& ask) {
   const bool both = json.contains("text") && json.contains("input_ids");
-  if (const Json* prompt = fields.Take({"text", "input_ids", "prompt_ids"})) ReadPrompts(*prompt, fields, ask);
+  if (const Json* prompt = fields.Take({"text", "input_ids", "prompt_ids"})) ReadPrompts(*prompt, fields, limits, ask);
   if (both) fields.Fail("is given beside 'input_ids'; one of them is the prompt");
   const bool log_probs = fields.Bool({"return_logprob"}).value_or(false);
   const auto top = fields.Integer({"top_logprobs_num"}, 0, limits.max_top_log_probs);
@@ -381,6 +395,9 @@ std::variant<Ask, Problem> ReadAsk(Form form, absl::string_view body, const AskL
   Fields fields(*json, "", problem);
   ask.model = fields.String({"model"}).value_or("");
   ask.request_id = fields.String({"request_id", "rid"}).value_or("");
+  if (std::cmp_greater(ask.request_id.size(), limits.max_request_id_bytes)) {
+    fields.Fail(absl::StrCat("has ", ask.request_id.size(), " bytes, and may have ", limits.max_request_id_bytes));
+  }
   ReadStream(fields, problem, ask);
   if (form == Form::kGenerate) {
     ReadGenerate(*json, fields, limits, problem, ask);

@@ -57,7 +57,9 @@ struct Ask {
 };
 
 struct AskLimits {
-  int64_t max_answers = 128;  // prompts times n
+  int64_t max_answers = 128;       // prompts times n
+  int64_t max_messages = 1 << 20;  // of a conversation; a server has at most one for each token of the context
+  int64_t max_request_id_bytes = 1024;
   int64_t max_stops = 16;
   int64_t max_stop_bytes = 1024;   // of one
   int64_t max_stop_tokens = 1024;  // different ones

@@ -1,6 +1,8 @@
 // The body of a request from outside: what is read is within its limits, and what is refused has an error object.
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "core/base/json_text.h"
 #include "serve/protocol/ask.h"
@@ -25,6 +27,9 @@ void CheckAsk(const Ask& ask) {
   Check(ask.n >= 1 && ask.n <= limits.max_answers);
   Check((ask.form == Form::kChat) == ask.prompts.empty() && (ask.form == Form::kChat) != ask.turns.empty());
   Check(static_cast<int64_t>(ask.prompts.size()) * ask.n <= limits.max_answers || ask.form == Form::kChat);
+  Check(static_cast<int64_t>(ask.turns.size()) <= limits.max_messages);
+  Check(static_cast<int64_t>(ask.request_id.size()) <= limits.max_request_id_bytes);
+  Check(static_cast<int64_t>(ask.sampling.stop.value_or(std::vector<std::string>()).size()) <= limits.max_stops);
   Check(ask.sampling.max_tokens.value_or(1) >= 1 && ask.sampling.temperature.value_or(0) >= 0);
   for (const AskedPrompt& prompt : ask.prompts) {
     const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt);

@@ -3,7 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <variant>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/base/testing/fails.h"
+#include "core/base/testing/growth.h"
 
 namespace tdock::serve {
 namespace {
@@ -74,6 +81,67 @@ TEST(ReadAsk, BoundsWhatEveryTokenIsComparedWith) {
   Read(Form::kCompletion, with(absl::StrCat("\"stop\": \"", std::string(1024, 'x'), "\"")));
 }
 
+TEST(ReadAsk, BoundsWhatItReads) {
+  const AskLimits limits{.max_messages = 3};
+  const auto conversation = [&](int messages) {
+    std::vector<std::string> each(static_cast<size_t>(messages), R"({"role": "user", "content": "a"})");
+    return ReadAsk(Form::kChat, absl::StrCat("{\"messages\": [", absl::StrJoin(each, ","), "]}"), limits);
+  };
+  EXPECT_EQ(std::get<Ask>(conversation(3)).turns.size(), 3U);
+  const Problem problem = std::get<Problem>(conversation(4));
+  EXPECT_EQ(problem.code, "context_length_exceeded");
+  EXPECT_EQ(problem.param, "messages");
+  EXPECT_THAT(problem.message, Mentions({"4 messages", "3"}));
+  const std::vector<std::string> prompts(129, "\"a\"");
+  const Problem many = Refused(Form::kCompletion, absl::StrCat("{\"prompt\": [", absl::StrJoin(prompts, ","), "]}"));
+  EXPECT_EQ(many.param, "prompt");
+  EXPECT_THAT(many.message, Mentions({"129", "128"}));
+  const auto named = [](size_t bytes) {
+    return absl::StrCat(R"({"prompt": "a", "request_id": ")", std::string(bytes, 'i'), "\"}");
+  };
+  EXPECT_EQ(Read(Form::kCompletion, named(1024)).request_id.size(), 1024U);
+  EXPECT_EQ(Refused(Form::kCompletion, named(1025)).param, "request_id");
+}
+
+// Reading must not look at all items again for each of them.
+TEST(ReadAsk, TakesALinearTimeForEveryList) {
+  struct List {
+    Form form;
+    const char *before, *item, *after;  // an empty item: a name of its own each time
+    int64_t items;
+  };
+  const List lists[] = {
+      {Form::kChat, R"({"messages": [)", R"({"role": "user", "content": "a"})", "]}", 1000},
+      {Form::kChat, R"({"messages": [{"role": "user", "content": [)", R"({"type": "text", "text": "a"})", "]}]}", 3000},
+      {Form::kChat, R"({"messages": [{"role": "assistant", "tool_calls": [)",
+       R"({"function": {"name": "f", "arguments": "{\"x\": 1}"}})", "]}]}", 1000},
+      {Form::kChat, R"({"messages": [{"role": "user", "content": "a"}], "tools": [)", R"({"type": "function"})", "]}",
+       3000},
+      {Form::kCompletion, R"({"prompt": [)", "\"a\"", "]}", 20000},
+      {Form::kCompletion, R"({"prompt": [)", "7", "]}", 30000},
+      {Form::kCompletion, R"({"prompt": [)", "[7]", "]}", 20000},
+      {Form::kCompletion, R"({"prompt": "a", "stop": [)", "\"b\"", "]}", 20000},
+      {Form::kCompletion, R"({"prompt": "a", "stop_token_ids": [)", "7", "]}", 30000},
+      {Form::kCompletion, R"({"prompt": "a", "logit_bias": {)", "", "}}", 5000},
+      {Form::kGenerate, R"({"text": "a", "sampling_params": {)", "", "}}", 5000},
+  };
+  for (const List& list : lists) {
+    SCOPED_TRACE(absl::StrCat(list.before, list.item));
+    ExpectLinear(
+        [&](int64_t n) {
+          std::string body = list.before;
+          for (int64_t i = 0; i < n; ++i) {
+            if (i > 0) body += ',';
+            if (*list.item != 0) body += list.item;
+            if (*list.item == 0) absl::StrAppend(&body, "\"", i, "\":1");
+          }
+          body += list.after;
+          EXPECT_FALSE(ReadAsk(list.form, body).valueless_by_exception());
+        },
+        list.items);
+  }
+}
+
 TEST(ReadAsk, ReadsIdentitiesThatNotEveryWriterOfJsonHas) {
   const auto with = [](absl::string_view identity) {
     return absl::StrCat(R"({"prompt": "a", "seed": 1, "identity": )", identity, "}");
@@ -122,6 +190,8 @@ TEST(ReadAsk, NamesWhatIsWrong) {
   EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": "a", "n": 0})").param, "n");
   EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": "a", "nonsense": 0})").code, "unknown_parameter");
   EXPECT_EQ(Refused(Form::kCompletion, R"({})").param, "prompt");
+  EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": "a", "top_p": 0, "min_p": 0.5})").param, "top_p");
+  EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": "a", "min_p": 1})").param, "min_p");
   EXPECT_EQ(Refused(Form::kCompletion, R"({"prompt": ["a", "b"], "n": 65})").param, "prompt") << "130 answers";
   EXPECT_EQ(Refused(Form::kChat, R"({"messages": [{"role": "user", "content": "a", "x": 1}]})").param, "messages[0].x");
   EXPECT_EQ(Refused(Form::kChat, R"({"messages": []})").param, "messages");

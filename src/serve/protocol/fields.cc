@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
+#include "core/base/utf8.h"
 
 namespace tdock::serve {
 namespace {
@@ -93,7 +94,7 @@ void Fields::Refuse(absl::string_view name, absl::string_view why) {
 void Fields::Finish() {
   for (const auto& [name, value] : object_.items()) {
     if (known_.contains(name)) continue;
-    name_ = name.substr(0, kShown);
+    name_ = EscapeForMessage(name, kShown);
     Fail("is not a field that this server knows", "unknown_parameter");
   }
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/utf8.h"
 #include "serve/protocol/fields.h"
 
 namespace tdock::serve {
@@ -126,7 +127,7 @@ std::optional<Problem> ReadPart(absl::string_view name, absl::string_view value,
     ask.upload = std::string(value);
     return value.empty() ? std::optional(ProblemIn(name, "is empty")) : std::nullopt;
   }
-  Problem unknown = ProblemIn(name.substr(0, kShownBytes), "is not a part of a query that this server knows");
+  Problem unknown = ProblemIn(EscapeForMessage(name, kShownBytes), "is not a part of a query that this server knows");
   unknown.code = "unknown_parameter";
   return unknown;
 }
