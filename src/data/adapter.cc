@@ -100,7 +100,8 @@ absl::Status Adapters::AddYaml(absl::string_view yaml, absl::string_view file) {
   std::map<std::string, Adapter> made;
   for (const config::YamlEntry& entry : read->entries) {
     const auto problem = [&](absl::string_view what) {
-      problems.push_back(absl::StrCat(file, ":", entry.line, ": ", EscapeForMessage(entry.key), ": ", what));
+      problems.push_back(
+          absl::StrCat(EscapeUnprintable(file), ":", entry.line, ": ", EscapeForMessage(entry.key), ": ", what));
     };
     // A name may hold dots; what is in it may not.
     const size_t dot = entry.key.rfind('.');
@@ -125,7 +126,7 @@ absl::StatusOr<Adapter> Adapters::Find(absl::string_view name) const {
   }
   return absl::NotFoundError(absl::StrCat(
       "there is no data set \"", EscapeForMessage(name), "\"; there are ",
-      absl::StrJoin(adapters_, ", ", [](std::string* out, const Adapter& a) { absl::StrAppend(out, a.name); }),
+      absl::StrJoin(adapters_, ", ", [](std::string* out, const Adapter& a) { *out += EscapeForMessage(a.name); }),
       ". To add one, name its columns in the file of data.adapters: \"", EscapeForMessage(name),
       ": {style: text, prompt: …, chosen: …, rejected: …}\"; or take \"custom\" and set data.columns.prompt and so "
       "on; or take \"auto\", which goes by the columns of the file"));

@@ -9,11 +9,11 @@
 
 namespace tdock::data {
 
-ColumnPath FindColumn(std::span<const std::string> columns, const std::string& name) {
+ColumnPath FindColumn(const ColumnSet& columns, const std::string& name) {
   const absl::string_view whole = name;
   for (size_t end = whole.size(); end != absl::string_view::npos && end > 0; end = whole.rfind('.', end - 1)) {
     const absl::string_view column = whole.substr(0, end);
-    if (std::find(columns.begin(), columns.end(), column) == columns.end()) continue;
+    if (!columns.contains(column)) continue;
     if (end == whole.size()) return {.column = name, .inside = {}};
     const std::vector<std::string> inside = absl::StrSplit(whole.substr(end + 1), '.');
     return {.column = std::string(column), .inside = inside};

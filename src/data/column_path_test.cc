@@ -6,7 +6,7 @@ namespace tdock::data {
 namespace {
 
 TEST(ColumnPath, AWholeNameComesBeforeAPath) {
-  const std::vector<std::string> columns = {"a", "a.b", "c"};
+  const ColumnSet columns = {"a", "a.b", "c"};
   EXPECT_EQ(FindColumn(columns, "c"), (ColumnPath{.column = "c", .inside = {}}));
   EXPECT_EQ(FindColumn(columns, "a.b"), (ColumnPath{.column = "a.b", .inside = {}}));
   EXPECT_EQ(FindColumn(columns, "a.b.c"), (ColumnPath{.column = "a.b", .inside = {"c"}}));

@@ -33,16 +33,17 @@ std::string NamesOf(const std::vector<std::string>& names) {
 // The error for a column that is missing among `names`.
 absl::Status NoColumn(const std::string& path, const std::string& column, const std::vector<std::string>& names,
                       const std::string& key) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": there is no column '", EscapeForMessage(column),
-                                                 "'; there are: ", NamesOf(names), "; set ", key, " to one of them"));
+  return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), ": there is no column '",
+                                                 EscapeForMessage(column), "'; there are: ", NamesOf(names), "; set ",
+                                                 key, " to one of them"));
 }
 
 // The error of an adapter that names too little, with what the files have.
 absl::Status LacksColumn(const absl::Status& error, std::span<const DataFile> files) {
   for (const DataFile& file : files) {
     if (file.records->size() == 0) continue;
-    return absl::Status(error.code(), absl::StrCat(file.path, ": ", error.message(), "; there are the columns ",
-                                                   NamesOf(file.records->columns())));
+    return absl::Status(error.code(), absl::StrCat(EscapeUnprintable(file.path), ": ", error.message(),
+                                                   "; there are the columns ", NamesOf(file.records->columns())));
   }
   return error;
 }
@@ -55,6 +56,7 @@ absl::Status CheckInside(const DataFile& file, const std::string& wanted, const 
   std::iota(first.begin(), first.end(), int64_t{0});
   const std::vector<std::string> outer(path.inside.begin(), path.inside.end() - 1);
   std::vector<std::string> names;
+  absl::flat_hash_set<std::string> seen;
   for (absl::StatusOr<Record>& record : file.records->Read(first, {&path.column, 1})) {
     // What cannot be read is told when it is needed.
     if (!record.ok()) return absl::OkStatus();
@@ -63,7 +65,7 @@ absl::Status CheckInside(const DataFile& file, const std::string& wanted, const 
     if (object->is_nothing()) continue;
     for (const auto& [name, cell] : *object->object()) {
       if (name == path.inside.back()) return absl::OkStatus();
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      if (seen.insert(name).second) names.push_back(name);
     }
   }
   return names.empty() ? absl::OkStatus() : NoColumn(file.path, wanted, names, key);
@@ -89,7 +91,8 @@ absl::StatusOr<std::vector<DataFile>> OpenDataFiles(Env& env, std::span<const st
     files.push_back({.path = path, .format = *found, .records = std::move(file)});
   }
   if (records > 0) return files;
-  return absl::InvalidArgumentError(absl::StrCat("there are no records in ", absl::StrJoin(paths, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("there are no records in ", EscapeUnprintable(absl::StrJoin(paths, ", "))));
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(std::vector<DataFile> files, const Adapter& adapter, Phase phase,
@@ -127,8 +130,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Env& env, std::span<const
 absl::StatusOr<Dataset::Columns> Dataset::FindColumns(const DataFile& file,
                                                       const std::vector<std::string>& wanted) const {
   Columns columns;
+  const ColumnSet there(file.records->columns().begin(), file.records->columns().end());
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const ColumnPath path = FindColumn(file.records->columns(), wanted[i]);
+    const ColumnPath path = FindColumn(there, wanted[i]);
     if (!path.inside.empty() && file.records->size() > 0) {
       TDOCK_RETURN_IF_ERROR(CheckInside(file, wanted[i], path, KeyOfColumn(adapter_, phase_, i)));
     }
@@ -149,9 +153,9 @@ absl::StatusOr<Dataset::Columns> Dataset::FindColumns(const DataFile& file,
 void Dataset::AddUnread(const DataFile& file, Columns& columns) const {
   // Any JSON record may have columns that the first ones do not.
   const bool any_column = file.format == Format::kJson || file.format == Format::kJsonLines;
-  const std::vector<std::string>& there = file.records->columns();
+  const ColumnSet there(file.records->columns().begin(), file.records->columns().end());
   for (const std::string& column : adapter_.unread) {
-    if (any_column || std::find(there.begin(), there.end(), column) != there.end()) columns.names.push_back(column);
+    if (any_column || there.contains(column)) columns.names.push_back(column);
   }
   columns.inside.resize(columns.names.size());
 }
@@ -252,7 +256,9 @@ absl::StatusOr<text::ContentHash> TokenizerContent(Env& env, const std::string& 
     hasher.AddField({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
     any = true;
   }
-  if (!any) return absl::NotFoundError(absl::StrCat(folder, ": there is no tokenizer.json and no tokenizer.model"));
+  if (!any)
+    return absl::NotFoundError(
+        absl::StrCat(EscapeUnprintable(folder), ": there is no tokenizer.json and no tokenizer.model"));
   return hasher.Value();
 }
 
@@ -280,8 +286,8 @@ absl::StatusOr<std::vector<std::string>> FindSplit(Env& env, const std::string& 
     }
     if (!found.empty()) return found;
   }
-  return absl::NotFoundError(absl::StrCat(folder, ": no file name begins with \"", EscapeForMessage(split),
-                                          ".\"; there are: ", NamesOf(names)));
+  return absl::NotFoundError(absl::StrCat(EscapeUnprintable(folder), ": no file name begins with \"",
+                                          EscapeForMessage(split), ".\"; there are: ", NamesOf(names)));
 }
 
 std::string DefaultHubCache(const std::function<const char*(const char*)>& variable) {
@@ -302,13 +308,13 @@ absl::StatusOr<std::string> FindInHubCache(Env& env, const std::string& hub, abs
   const std::string folder = JoinPath(hub, absl::StrCat("datasets--", absl::StrReplaceAll(name, {{"/", "--"}})));
   const absl::StatusOr<std::string> revision = ReadFileUpTo(env, JoinPath(folder, "refs/main"), kMaxRevisionBytes);
   if (!revision.ok()) {
-    return absl::NotFoundError(absl::StrCat("the data set \"", EscapeForMessage(name), "\" is not in the cache ", hub,
-                                            " (", revision.status().message(),
+    return absl::NotFoundError(absl::StrCat("the data set \"", EscapeForMessage(name), "\" is not in the cache ",
+                                            EscapeUnprintable(hub), " (", revision.status().message(),
                                             "); set data.path to a folder or a file that holds it"));
   }
   const absl::string_view commit = absl::StripAsciiWhitespace(*revision);
   if (commit.empty() || !std::all_of(commit.begin(), commit.end(), [](char c) { return absl::ascii_isxdigit(c); })) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, "/refs/main contains no revision"));
+    return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(folder), "/refs/main contains no revision"));
   }
   return JoinPath(JoinPath(folder, "snapshots"), commit);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -74,9 +75,11 @@ class JsonParser final : public RecordParser {
     TDOCK_ASSIGN_OR_RETURN(const dom::object object, ParseObject(bytes));
     Record record(wanted.size());
     found_.assign(wanted.size(), false);
+    SetWanted(wanted);
     for (const auto& [name, element] : object) {
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        if (wanted[i] != name) continue;
+      const auto places = places_.find(absl::string_view(name.data(), name.size()));
+      if (places == places_.end()) continue;
+      for (const size_t i : places->second) {
         if (std::exchange(found_[i], true)) return Twice(wanted[i]);
         absl::StatusOr<Value> value = ToValue(element);
         if (!value.ok()) return Annotate(value.status(), absl::StrCat("column '", EscapeForMessage(wanted[i]), "'"));
@@ -94,6 +97,14 @@ class JsonParser final : public RecordParser {
   }
 
  private:
+  // Most records have the same one as the record before.
+  void SetWanted(std::span<const std::string> wanted) {
+    if (std::ranges::equal(wanted, wanted_)) return;
+    wanted_.assign(wanted.begin(), wanted.end());
+    places_.clear();
+    for (size_t i = 0; i < wanted_.size(); ++i) places_[wanted_[i]].push_back(i);
+  }
+
   absl::StatusOr<dom::object> ParseObject(absl::string_view bytes) {
     if (bytes.size() > capacity_) {
       // Room for the next ones too, so that it seldom grows.
@@ -132,6 +143,8 @@ class JsonParser final : public RecordParser {
   dom::parser parser_;
   size_t capacity_ = 0;
   std::vector<char> found_;
+  std::vector<std::string> wanted_;
+  absl::flat_hash_map<std::string, std::vector<size_t>> places_;  // in `wanted_`
 };
 
 }  // namespace

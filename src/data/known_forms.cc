@@ -28,11 +28,9 @@ constexpr char kGsm8kMark[] = "####";
 // The first records of a file.
 class FirstRecords {
  public:
-  explicit FirstRecords(const RecordFile& file) : file_(file) {}
+  explicit FirstRecords(const RecordFile& file) : file_(file), columns_(file.columns().begin(), file.columns().end()) {}
 
-  bool Has(absl::string_view column) const {
-    return std::find(file_.columns().begin(), file_.columns().end(), column) != file_.columns().end();
-  }
+  bool Has(absl::string_view column) const { return columns_.contains(column); }
 
   // The first of these that is a column; empty: none.
   std::string FirstOf(std::initializer_list<const char*> columns) const {
@@ -46,7 +44,7 @@ class FirstRecords {
   // read are passed over.
   Value FirstCell(const std::string& name) const {
     if (name.empty()) return {};
-    const ColumnPath path = FindColumn(file_.columns(), name);
+    const ColumnPath path = FindColumn(columns_, name);
     if (!Has(path.column)) return {};
     std::vector<int64_t> indexes(static_cast<size_t>(std::min(file_.size(), kLookedAt)));
     std::iota(indexes.begin(), indexes.end(), int64_t{0});
@@ -60,6 +58,7 @@ class FirstRecords {
 
  private:
   const RecordFile& file_;
+  const ColumnSet columns_;
 };
 
 // Fills what the adapter leaves open.

@@ -63,19 +63,22 @@ class Mixture final : public Source<T> {
 
   // The samples of a part are read together.
   std::vector<absl::StatusOr<OrSkip<T>>> Load(std::span<const int64_t> indexes) const override {
-    std::vector<std::vector<int64_t>> of_part(parts_.size());
-    std::vector<std::vector<size_t>> places(parts_.size());
+    std::vector<std::pair<size_t, size_t>> places;  // the part of an index, and its place among the indexes
+    places.reserve(indexes.size());
     for (size_t i = 0; i < indexes.size(); ++i) {
       const auto after = std::upper_bound(begins_.begin(), begins_.end(), indexes[i]);
-      const auto part = static_cast<size_t>(after - begins_.begin()) - 1;
-      of_part[part].push_back(parts_[part].InSource(indexes[i] - begins_[part]));
-      places[part].push_back(i);
+      places.emplace_back(static_cast<size_t>(after - begins_.begin()) - 1, i);
     }
+    std::sort(places.begin(), places.end());
     std::vector<absl::StatusOr<OrSkip<T>>> samples(indexes.size());
-    for (size_t part = 0; part < parts_.size(); ++part) {
-      if (of_part[part].empty()) continue;
-      std::vector<absl::StatusOr<OrSkip<T>>> loaded = parts_[part].source->Load(of_part[part]);
-      for (size_t i = 0; i < loaded.size(); ++i) samples[places[part][i]] = std::move(loaded[i]);
+    for (size_t begin = 0, end = 0; begin < places.size(); begin = end) {
+      const size_t part = places[begin].first;
+      std::vector<int64_t> of_part;
+      for (; end < places.size() && places[end].first == part; ++end) {
+        of_part.push_back(parts_[part].InSource(indexes[places[end].second] - begins_[part]));
+      }
+      std::vector<absl::StatusOr<OrSkip<T>>> loaded = parts_[part].source->Load(of_part);
+      for (size_t i = 0; i < loaded.size(); ++i) samples[places[begin + i].second] = std::move(loaded[i]);
     }
     return samples;
   }

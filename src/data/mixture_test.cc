@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/testing/growth.h"
 namespace tdock::data {
 namespace {
 
@@ -81,6 +82,22 @@ TEST(Mixture, ChosenIndexesAreDifferent) {
   EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
   EXPECT_GE(chosen.front(), 0);
   EXPECT_LT(chosen.back(), 50);
+}
+
+// As of a run with many files.
+TEST(Mixture, CostsWhatItsSamplesCostHoweverManyPartsThereAre) {
+  ExpectLinear(
+      [](int64_t parts) {
+        std::vector<Part> of;
+        for (int64_t i = 0; i < parts; ++i) of.push_back(Some(i, 1));
+        const Mixture<int64_t> mixture(std::move(of), 1);
+        std::vector<int64_t> piece(100);
+        for (int64_t begin = 0; begin + 100 <= parts; begin += 100) {
+          std::iota(piece.begin(), piece.end(), begin);
+          ASSERT_EQ(std::get<int64_t>(*mixture.Load(piece)[99]), begin + 99);
+        }
+      },
+      10'000);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ bool ReadsParquet();
 // Unimplemented if the reader cannot be loaded, as in a build without Arrow. Row groups are
 // decoded whole, and the last ones are cached, up to 256 MiB: an order that jumps between more is slow, although one
 // call of Read() decodes each only once. Several are decoded in parallel. For the limits, a record's size is that of
-// its texts, plus 8 bytes for each other value.
+// its texts, plus 8 bytes for each other value. What a row group takes in memory is limited before it is taken; the
+// error of its records names the row group, counted from 0 as in pyarrow, and the column.
 absl::StatusOr<std::unique_ptr<RecordFile>> OpenParquet(std::unique_ptr<ReadableFile> file, const std::string& name,
                                                         const RecordLimits& limits);
 

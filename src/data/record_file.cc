@@ -50,8 +50,8 @@ class TextFile final : public RecordFile {
                                            std::span<const std::string> wanted) const override;
 
  private:
-  TextFile(std::unique_ptr<ReadableFile> file, std::string name, Format format, const RecordLimits& limits)
-      : file_(std::move(file)), name_(std::move(name)), format_(format), limits_(limits) {}
+  TextFile(std::unique_ptr<ReadableFile> file, absl::string_view name, Format format, const RecordLimits& limits)
+      : file_(std::move(file)), name_(EscapeUnprintable(name)), format_(format), limits_(limits) {}
 
   absl::Status Scan();
   absl::Status TakeHeader();
@@ -70,7 +70,7 @@ class TextFile final : public RecordFile {
   absl::Status TooLong(size_t record) const;
 
   const std::unique_ptr<ReadableFile> file_;
-  const std::string name_;
+  const std::string name_;  // for messages
   const Format format_;
   const RecordLimits limits_;
   RecordPlaces places_;
@@ -308,11 +308,12 @@ absl::StatusOr<Format> FormatOfPath(absl::string_view path) {
   if (absl::EndsWith(path, ".parquet")) return Format::kParquet;
   for (const char* const ending : {".gz", ".bz2", ".xz", ".zst", ".zip"}) {
     if (!absl::EndsWith(path, ending)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": compressed files (", ending, ") are not supported; unpack it, as with gunzip"));
+    return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), ": compressed files (", ending,
+                                                   ") are not supported; unpack it, as with gunzip"));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": the name does not tell the format; set data.format, or use the extension .jsonl, .ndjson, ",
+      absl::StrCat(EscapeUnprintable(path),
+                   ": the name does not tell the format; set data.format, or use the extension .jsonl, .ndjson, ",
                    ".json, .csv, .txt or .parquet"));
 }
 

@@ -4,7 +4,6 @@
 // record can be read, in any order, by several threads. Memory use is 9 bytes per record, plus what is being read.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "core/base/env.h"
 #include "data/value.h"
@@ -37,6 +37,10 @@ struct RecordLimits {
   int64_t max_record_bytes = int64_t{16} << 20;
   int max_depth = 32;           // of nested objects and lists
   int64_t max_columns = 65536;  // of a header
+  // Limit for Parquet, which says much in few bytes: the columns of a row group that are asked for may take so many
+  // times their bytes in the file, and so many more, in memory; and the file may have so many records.
+  int64_t max_expansion = 1000;
+  int64_t spare_bytes = int64_t{64} << 20;
 };
 
 // Thread-safe.
@@ -52,8 +56,9 @@ class RecordFile {
   // The first of `wanted` that no record has. For JSON, records are read until each name was seen; if none of them can
   // be read, returns the first one's error.
   virtual absl::StatusOr<std::optional<std::string>> Lacking(std::span<const std::string> wanted) const {
+    const absl::flat_hash_set<absl::string_view> there(columns().begin(), columns().end());
     for (const std::string& name : wanted) {
-      if (std::find(columns().begin(), columns().end(), name) == columns().end()) return name;
+      if (!there.contains(name)) return name;
     }
     return std::nullopt;
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/rng.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/growth.h"
 #include "data/parquet_file.h"
 #include "data/testing/bytes_file.h"
 
@@ -347,6 +348,37 @@ TEST(Parquet, BoundsWhatOneRecordCosts) {
   EXPECT_THAT(read({.max_columns = 3}, "prompt"), ElementsAre(Mentions({kParquet, "7 columns", "at most 3"})));
 }
 
+// One text of 200,000 letters in 10,500 records, from a dictionary; and a number.
+constexpr char kBomb[] = "tests/data/bomb.parquet";
+
+TEST(Parquet, BoundsWhatFewBytesBecome) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  const auto bomb = OpenRecordFile(Env::Real(), kBomb, Format::kParquet);
+  ASSERT_TRUE(bomb.ok()) << bomb.status();
+  EXPECT_LT(Env::Real().ReadFile(kBomb)->size(), 108'000u);
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_THAT(ReadAll(**bomb, {"text"}, {3, 9}),
+                ElementsAre(Mentions({kBomb, "record 4", "row group 0", "column 'text'", " in memory", "row groups"}),
+                            Mentions({kBomb, "record 10"})));
+    EXPECT_THAT(ReadAll(**bomb, {"number"}, {3}), ElementsAre("7"));
+  }
+}
+
+TEST(Parquet, LimitsWhatARowGroupTakesAndHowManyRecordsThereAre) {
+  if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
+  const auto read = [](const RecordLimits& limits) {
+    const auto file = OpenRecordFile(Env::Real(), kGroups, Format::kParquet, limits);
+    return file.ok() ? ReadAll(**file, {"text"}, {5, 6})
+                     : std::vector{absl::StrCat("refused: ", file.status().message())};
+  };
+  EXPECT_THAT(read({.max_expansion = 0, .spare_bytes = int64_t{16} << 20})[1], testing::StartsWith("'06"));
+  EXPECT_THAT(read({.max_expansion = 0, .spare_bytes = 100}),
+              ElementsAre(Mentions({kGroups, "record 6", "row group 2, column 'text'", " 100 in memory"}),
+                          Mentions({kGroups, "record 7", "row group 3, column 'text'", " 100 in memory"})));
+  EXPECT_THAT(read({.max_expansion = 0, .spare_bytes = 39}),
+              ElementsAre(Mentions({"refused: ", kGroups, "row group 19", "39 records"})));
+}
+
 TEST(Parquet, AColumnThatComesTwiceIsRefused) {
   if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
   EXPECT_THAT(OpenRecordFile(Env::Real(), "tests/data/twice.parquet", Format::kParquet).status(),
@@ -392,6 +424,32 @@ TEST(Format, IsKnownByNameOrPath) {
   EXPECT_EQ(*FormatOfPath("b.txt"), Format::kText);
   EXPECT_THAT(FormatOfPath("b.bin").status(),
               Fails(absl::StatusCode::kInvalidArgument, {"b.bin: ", "format", ".jsonl, .ndjson, .json, .csv"}));
+}
+
+// A record with so many columns, all of which are wanted.
+void ReadWide(Format format, int64_t columns) {
+  std::vector<std::string> wanted;
+  for (int64_t i = 0; i < columns; ++i) wanted.push_back(absl::StrCat("c", i));
+  std::string bytes;
+  if (format == Format::kCsv) {
+    bytes = absl::StrCat(absl::StrJoin(wanted, ","), "\n", std::string(static_cast<size_t>(columns - 1), ','), "\n");
+  } else {
+    const auto field = [](std::string* out, const std::string& name) { absl::StrAppend(out, "\"", name, "\":0"); };
+    bytes = absl::StrCat("{", absl::StrJoin(wanted, ",", field), "}\n");
+  }
+  const auto file = Open(bytes, format, {.max_record_bytes = int64_t{1} << 30, .max_columns = int64_t{1} << 30});
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto lacking = (*file)->Lacking(wanted);
+  ASSERT_TRUE(lacking.ok() && !lacking->has_value());
+  ASSERT_EQ((*file)->Read(std::vector<int64_t>{0}, wanted)[0]->size(), static_cast<size_t>(columns));
+}
+
+TEST(Csv, CostsWhatItsColumnsCost) {
+  ExpectLinear([](int64_t columns) { ReadWide(Format::kCsv, columns); }, 4'000);
+}
+
+TEST(JsonLines, CostsWhatItsColumnsCost) {
+  ExpectLinear([](int64_t columns) { ReadWide(Format::kJsonLines, columns); }, 4'000);
 }
 
 }  // namespace

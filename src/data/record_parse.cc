@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
@@ -40,21 +41,22 @@ class TextParser final : public RecordParser {
 // RFC 4180: fields apart by commas; one that holds a comma, a quote or a line end stands in quotes, its quotes doubled.
 class CsvParser final : public RecordParser {
  public:
-  CsvParser(const RecordLimits& limits, std::vector<std::string> header)
-      : limits_(limits), header_(std::move(header)) {}
+  CsvParser(const RecordLimits& limits, const std::vector<std::string>& header) : limits_(limits) {
+    for (size_t i = 0; i < header.size(); ++i) columns_.emplace(header[i], i);
+  }
 
   absl::StatusOr<Record> Parse(absl::string_view bytes, std::span<const std::string> wanted) override {
     TDOCK_ASSIGN_OR_RETURN(std::vector<std::string> fields, Fields(bytes));
-    if (fields.size() != header_.size()) {
+    if (fields.size() != columns_.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the record has ", fields.size(), " fields, the header ", header_.size()));
+          absl::StrCat("the record has ", fields.size(), " fields, the header ", columns_.size()));
     }
     Record record(wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const auto column = std::find(header_.begin(), header_.end(), wanted[i]);
-      if (column == header_.end()) continue;
+      const auto column = columns_.find(wanted[i]);
+      if (column == columns_.end()) continue;
       // The format has no other way to say that something is absent.
-      std::string& field = fields[static_cast<size_t>(column - header_.begin())];
+      const std::string& field = fields[column->second];
       if (!field.empty()) record[i] = Value(field);
     }
     return record;
@@ -109,7 +111,7 @@ class CsvParser final : public RecordParser {
   }
 
   const RecordLimits limits_;
-  const std::vector<std::string> header_;
+  absl::flat_hash_map<std::string, size_t> columns_;  // of the header, whose names differ
 };
 
 // Takes off what separates an object from the next one in a list.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/hostile_text.h"
 #include "data/adapter.h"
 #include "data/dataset.h"
 #include "data/known_forms.h"
@@ -23,6 +24,7 @@ namespace {
 void Try(Format format, std::string bytes) {
   const RecordLimits limits{.max_record_bytes = 4096, .max_depth = 16, .max_columns = 64};
   const auto file = OpenRecordFile(std::make_unique<BytesFile>(std::move(bytes)), "f", format, limits);
+  CheckMessage(file.status());
   if (!file.ok()) return;
   const std::vector<std::string> wanted = {"text", "prompt", "a", ""};
   std::vector<int64_t> indexes(static_cast<size_t>((*file)->size()));
@@ -32,6 +34,7 @@ void Try(Format format, std::string bytes) {
   for (size_t i = all.size(); i-- > 0;) {
     const auto one = (*file)->Read({&indexes[i], 1}, wanted);
     if (one.size() != 1 || one[0].status() != all[i].status()) std::abort();
+    CheckMessage(all[i].status());
     if (!all[i].ok()) {
       if (all[i].status().message().substr(0, 2) != "f:") std::abort();
       continue;
@@ -39,9 +42,9 @@ void Try(Format format, std::string bytes) {
     // A NaN does not come from any of these formats.
     if (*one[0] != *all[i]) std::abort();
     const Adapter adapter{.name = "x", .style = Adapter::Style::kChat, .prompt = "prompt", .label = "a"};
-    MakeSample(adapter, Phase::kPrompt, {(*all[i])[1], (*all[i])[2]}).status().IgnoreError();
+    CheckMessage(MakeSample(adapter, Phase::kPrompt, {(*all[i])[1], (*all[i])[2]}).status());
     const Adapter talk{.name = "y", .conversation = "prompt"};
-    MakeSample(talk, Phase::kSft, {(*all[i])[1]}).status().IgnoreError();
+    CheckMessage(MakeSample(talk, Phase::kSft, {(*all[i])[1]}).status());
   }
 }
 
@@ -52,15 +55,18 @@ void TryForm(Format format, const std::string& bytes) {
     auto file = OpenRecordFile(std::make_unique<BytesFile>(bytes), "f", format, limits);
     if (!file.ok()) return;
     absl::StatusOr<Adapter> adapter = RecogniseForm(**file, {});
+    CheckMessage(adapter.status());
     if (!adapter.ok()) return;
     adapter->keep = {"a", "a.b"};
     std::vector<DataFile> files;
     files.push_back({.path = "f", .format = format, .records = *std::move(file)});
     const auto dataset = Dataset::Open(std::move(files), *adapter, phase, limits);
+    CheckMessage(dataset.status());
     if (!dataset.ok()) continue;
     std::vector<int64_t> indexes(static_cast<size_t>((*dataset)->size()));
     std::iota(indexes.begin(), indexes.end(), 0);
     for (const auto& sample : (*dataset)->Load(indexes)) {
+      CheckMessage(sample.status());
       if (!sample.ok() && sample.status().message().substr(0, 2) != "f:") std::abort();
     }
   }

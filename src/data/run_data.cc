@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<EncodedSource>> OpenEach(Env& env, DataConfig config,
     config.path = path;
     TDOCK_ASSIGN_OR_RETURN(std::shared_ptr<const PhaseSamples> opened,
                            PhaseSamples::Open(env, config, phase, tokenizer, model_folder, log));
-    log(absl::StrCat(path.empty() ? config.name : path, ": ", opened->size(), " samples of \"",
+    log(absl::StrCat(EscapeUnprintable(path.empty() ? config.name : path), ": ", opened->size(), " samples of \"",
                      EscapeForMessage(opened->adapter().name), "\", ", DescribeAdapter(opened->adapter())));
     if (reply_end != nullptr && opened->reply_end()) *reply_end = opened->reply_end();
     sources.push_back(std::move(opened));

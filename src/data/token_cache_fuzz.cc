@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/testing/hostile_text.h"
 #include "data/testing/bytes_file.h"
 #include "data/token_cache.h"
 
@@ -16,10 +17,13 @@ namespace {
 
 void Try(const std::string& bytes) {
   const auto cache = TokenCache::Open(std::make_unique<BytesFile>(bytes), "f", {1, 2});
+  CheckMessage(cache.status());
   if (!cache.ok()) return;
   std::vector<int64_t> indexes(static_cast<size_t>((*cache)->size()));
   std::iota(indexes.begin(), indexes.end(), 0);
-  if ((*cache)->Load(indexes).size() != indexes.size()) std::abort();
+  const auto samples = (*cache)->Load(indexes);
+  if (samples.size() != indexes.size()) std::abort();
+  for (const auto& sample : samples) CheckMessage(sample.status());
 }
 
 std::string Number(uint64_t number) { return {reinterpret_cast<const char*>(&number), sizeof number}; }

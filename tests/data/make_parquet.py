@@ -35,6 +35,10 @@ def main():
     texts = [f"{i:02}" + chr(ord("a") + i % 26) * 100 for i in range(40)]
     pq.write_table(pa.table({"text": texts}), FOLDER / "groups.parquet", row_group_size=2, compression="none",
                    use_dictionary=False)
+    # 2 GB of text, said in a few bytes: one word of a dictionary, again and again.
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 10_500, pa.int32()), pa.array(["a" * 200_000]))
+    pq.write_table(pa.table({"text": words, "number": [7] * 10_500}), FOLDER / "bomb.parquet", compression="zstd",
+                   write_statistics=False, store_schema=False)
     columns = [pa.array(["x"]), pa.array(["y"]), pa.array(["z"])]
     pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a"]), FOLDER / "twice.parquet")
 

@@ -8,11 +8,15 @@
 #include <parquet/schema.h>
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <list>
+#include <map>
 #include <new>
 #include <set>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
@@ -24,6 +28,7 @@ namespace tdock::data {
 namespace {
 
 constexpr int64_t kKeptBytes = int64_t{256} << 20;  // of decoded row groups
+constexpr size_t kMostBadGroups = 10'000;           // whose errors are kept
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 // Carries an error of the file itself through Arrow, which has no code of its own for it: damage is an IOError too.
@@ -116,6 +121,61 @@ class ArrowFile final : public arrow::io::RandomAccessFile {
   bool closed_ = false;
 };
 
+// Memory of a reader, which gives only so much of it. Thread-safe.
+class BoundedPool final : public arrow::MemoryPool {
+ public:
+  using arrow::MemoryPool::Allocate;
+  using arrow::MemoryPool::Free;
+  using arrow::MemoryPool::Reallocate;
+
+  // From now on this many bytes more than are in use.
+  void Allow(int64_t bytes) {
+    most_ = in_use_ + bytes;
+    refused_ = false;
+  }
+  // True if more was asked for since then.
+  bool refused() const { return refused_; }
+
+  arrow::Status Allocate(int64_t size, int64_t alignment, uint8_t** out) override {
+    ARROW_RETURN_NOT_OK(Take(size));
+    const arrow::Status status = base_->Allocate(size, alignment, out);
+    if (!status.ok()) in_use_ -= size;
+    return status;
+  }
+  arrow::Status Reallocate(int64_t old_size, int64_t new_size, int64_t alignment, uint8_t** data) override {
+    ARROW_RETURN_NOT_OK(Take(new_size - old_size));
+    const arrow::Status status = base_->Reallocate(old_size, new_size, alignment, data);
+    if (!status.ok()) in_use_ -= new_size - old_size;
+    return status;
+  }
+  void Free(uint8_t* buffer, int64_t size, int64_t alignment) override {
+    base_->Free(buffer, size, alignment);
+    in_use_ -= size;
+  }
+  int64_t bytes_allocated() const override { return in_use_; }
+  int64_t total_bytes_allocated() const override { return taken_; }
+  int64_t num_allocations() const override { return allocations_; }
+  std::string backend_name() const override { return base_->backend_name(); }
+
+ private:
+  arrow::Status Take(int64_t more) {
+    if (more > 0) {
+      if (more > most_ - in_use_) {
+        refused_ = true;
+        return arrow::Status::OutOfMemory("it takes more memory than it may");
+      }
+      taken_ += more;
+      ++allocations_;
+    }
+    in_use_ += more;
+    return arrow::Status::OK();
+  }
+
+  arrow::MemoryPool* const base_ = arrow::default_memory_pool();
+  std::atomic<int64_t> in_use_ = 0, most_ = 0, taken_ = 0, allocations_ = 0;
+  std::atomic<bool> refused_ = false;
+};
+
 template <class ArrayType>
 auto ValueAt(const arrow::Array& array, int64_t row) {
   return static_cast<const ArrayType&>(array).Value(row);
@@ -163,7 +223,7 @@ class CellReader {
         return ObjectOf(static_cast<const arrow::StructArray&>(array), row, depth + 1);
       default:
         return absl::InvalidArgumentError(
-            absl::StrCat("values of the type ", array.type()->ToString(), " are not supported"));
+            absl::StrCat("values of the type ", EscapeForMessage(array.type()->ToString(), 200), " are not supported"));
     }
   }
 
@@ -245,8 +305,8 @@ class ParquetFile final : public RecordFile {
       // Whether the library knows what the schema holds.
       return builder.Build().status();
     });
-    if (!opened.ok()) return ErrorOf(opened, absl::StrCat(name, ": not a valid Parquet file"));
-    if (!taken.ok()) return Annotate(taken, name);
+    if (!opened.ok()) return ErrorOf(opened, absl::StrCat(made->name_, ": not a valid Parquet file"));
+    if (!taken.ok()) return Annotate(taken, made->name_);
     return made;
   }
 
@@ -280,16 +340,22 @@ class ParquetFile final : public RecordFile {
   }
 
  private:
+  using Key = std::pair<int, std::vector<std::string>>;  // the number of a row group, and what is wanted of it
   struct Group {
     int number = 0;
     std::vector<std::string> wanted;
+    std::shared_ptr<BoundedPool> pool;                          // of the columns
     std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;  // in the order of `wanted`; null: there is none
     int64_t bytes = 0;
   };
-  using Reader = std::unique_ptr<parquet::arrow::FileReader>;
+  using Kept = std::list<std::shared_ptr<const Group>>;
+  struct Reader {
+    std::shared_ptr<BoundedPool> pool;
+    std::unique_ptr<parquet::arrow::FileReader> file;
+  };
 
-  ParquetFile(std::unique_ptr<ReadableFile> file, std::string name, const RecordLimits& limits)
-      : name_(std::move(name)), limits_(limits), file_(std::move(file)) {}
+  ParquetFile(std::unique_ptr<ReadableFile> file, absl::string_view name, const RecordLimits& limits)
+      : name_(EscapeUnprintable(name)), limits_(limits), file_(std::move(file)) {}
 
   absl::Status Hash() {
     text::ContentHasher hasher;
@@ -314,16 +380,44 @@ class ParquetFile final : public RecordFile {
     }
     for (int i = 0; i < root.field_count(); ++i) columns_.push_back(root.field(i)->name());
     for (int leaf = 0; leaf < metadata_->num_columns(); ++leaf) {
-      leaf_names_.push_back(metadata_->schema()->GetColumnRoot(leaf)->name());
+      leaves_of_[metadata_->schema()->GetColumnRoot(leaf)->name()].push_back(leaf);
     }
+    const int64_t most = MostOf(static_cast<int64_t>(file_->size()));
     for (int group = 0; group < metadata_->num_row_groups(); ++group) {
       const int64_t rows = metadata_->RowGroup(group)->num_rows();
       if (rows < 0) {
         return absl::InvalidArgumentError("not a valid Parquet file: a row group has a negative number of rows");
       }
+      if (rows > most - begins_.back()) {
+        return absl::InvalidArgumentError(absl::StrCat("up to row group ", group, " it has more than ", most,
+                                                       " records, the maximum in a file of ", file_->size(), " bytes"));
+      }
       begins_.push_back(begins_.back() + rows);
     }
     return absl::OkStatus();
+  }
+
+  // Maximum number of bytes made of so many bytes of the file.
+  int64_t MostOf(int64_t bytes) const {
+    const int64_t rest = std::numeric_limits<int64_t>::max() - limits_.spare_bytes;
+    if (limits_.max_expansion > 0 && bytes > rest / limits_.max_expansion) return rest;
+    return bytes * limits_.max_expansion + limits_.spare_bytes;
+  }
+
+  // The bytes in the file of what is wanted of a row group, as far as its metadata can be true.
+  int64_t BytesInFile(const Key& key) const {
+    const auto whole = static_cast<int64_t>(file_->size());
+    const std::unique_ptr<parquet::RowGroupMetaData> group = metadata_->RowGroup(key.first);
+    int64_t bytes = 0;
+    for (const std::string& name : key.second) {
+      const auto leaves = leaves_of_.find(name);
+      if (leaves == leaves_of_.end()) continue;
+      for (const int leaf : leaves->second) {
+        const int64_t more = group->ColumnChunk(leaf)->total_compressed_size();
+        bytes = std::min(whole, bytes + std::clamp<int64_t>(more, 0, whole));
+      }
+    }
+    return bytes;
   }
 
   absl::StatusOr<Record> ReadOne(const Group& group, int64_t row) const {
@@ -354,71 +448,97 @@ class ParquetFile final : public RecordFile {
     auto group = std::make_shared<Group>();
     group->number = number;
     group->wanted.assign(wanted.begin(), wanted.end());
-    const std::pair key(number, group->wanted);
+    const Key key(number, group->wanted);
     Reader reader;
     {
       MutexLock lock(mu_);
       while (decoding_.contains(key)) changed_.Wait(mu_);
-      for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-        if ((*kept)->number != number || (*kept)->wanted != group->wanted) continue;
-        kept_.splice(kept_.begin(), kept_, kept);
+      if (const auto kept = kept_at_.find(key); kept != kept_at_.end()) {
+        kept_.splice(kept_.begin(), kept_, kept->second);
         return kept_.front();
       }
+      if (const auto bad = bad_.find(key); bad != bad_.end()) return bad->second;
       decoding_.insert(key);
       if (!idle_.empty()) {
         reader = std::move(idle_.back());
         idle_.pop_back();
       }
     }
-    const arrow::Status decoded = Caught([&] { return Decode(*group, reader); });
-    std::list<std::shared_ptr<const Group>> dropped;  // freed without the lock
+    std::string column;  // that is being decoded
+    const arrow::Status decoded = Caught([&] { return Decode(*group, reader, column); });
+    Kept dropped;  // freed without the lock
     MutexLock lock(mu_);
     decoding_.erase(key);
     changed_.NotifyAll();
-    if (reader != nullptr) idle_.push_back(std::move(reader));
-    if (!decoded.ok()) return ErrorOf(decoded, "its row group cannot be read");
+    const bool refused = reader.pool != nullptr && reader.pool->refused();
+    if (reader.file != nullptr) idle_.push_back(std::move(reader));
+    if (!decoded.ok()) {
+      const std::string of = column.empty() ? "" : absl::StrCat(", column '", EscapeForMessage(column), "'");
+      const std::string where = absl::StrCat("row group ", number, of);
+      const absl::Status error =
+          refused ? TooLarge(where, key) : ErrorOf(decoded, absl::StrCat(where, " cannot be read"));
+      if (absl::IsInvalidArgument(error) && bad_.size() < kMostBadGroups) bad_.emplace(key, error);
+      return error;
+    }
     kept_bytes_ += group->bytes;
     kept_.push_front(group);
+    kept_at_[key] = kept_.begin();
     while (kept_bytes_ > kKeptBytes && kept_.size() > 1) {
       kept_bytes_ -= kept_.back()->bytes;
+      kept_at_.erase(Key(kept_.back()->number, kept_.back()->wanted));
       dropped.splice(dropped.begin(), kept_, std::prev(kept_.end()));
     }
     return group;
   }
 
-  // Makes a reader where there is none.
-  arrow::Status Decode(Group& group, Reader& reader) const {
-    if (reader == nullptr) {
+  absl::Status TooLarge(absl::string_view where, const Key& key) const {
+    const int64_t bytes = BytesInFile(key);
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": what is read of it has ", bytes, " bytes in the file and would take more than ", MostOf(bytes),
+        " in memory, the maximum for that; if it is not damaged, write the file with smaller ", "row groups"));
+  }
+
+  // Makes a reader where there is none. The columns one by one, so that one that fails has a name.
+  arrow::Status Decode(Group& group, Reader& reader, std::string& column) const {
+    if (reader.file == nullptr) {
+      reader.pool = std::make_shared<BoundedPool>();
+      reader.pool->Allow(limits_.spare_bytes);
       parquet::arrow::FileReaderBuilder builder;
       ARROW_RETURN_NOT_OK(
-          builder.Open(std::make_shared<ArrowFile>(file_), parquet::default_reader_properties(), metadata_));
-      ARROW_ASSIGN_OR_RAISE(reader, builder.Build());
+          builder.Open(std::make_shared<ArrowFile>(file_), parquet::ReaderProperties(reader.pool.get()), metadata_));
+      builder.memory_pool(reader.pool.get());
+      ARROW_ASSIGN_OR_RAISE(reader.file, builder.Build());
     }
-    std::vector<int> leaves;
-    for (size_t leaf = 0; leaf < leaf_names_.size(); ++leaf) {
-      const auto is_wanted = std::find(group.wanted.begin(), group.wanted.end(), leaf_names_[leaf]);
-      if (is_wanted != group.wanted.end()) leaves.push_back(static_cast<int>(leaf));
+    group.pool = reader.pool;
+    reader.pool->Allow(MostOf(BytesInFile({group.number, group.wanted})));
+    for (const std::string& name : group.wanted) {
+      column = name;
+      group.columns.push_back(nullptr);
+      const auto leaves = leaves_of_.find(name);
+      if (leaves == leaves_of_.end()) continue;
+      ARROW_ASSIGN_OR_RAISE(const auto table, reader.file->ReadRowGroup(group.number, leaves->second));
+      ARROW_RETURN_NOT_OK(table->ValidateFull());
+      group.columns.back() = table->GetColumnByName(name);
+      group.bytes += arrow::util::TotalBufferSize(*table);
     }
-    ARROW_ASSIGN_OR_RAISE(const auto table, reader->ReadRowGroup(group.number, leaves));
-    ARROW_RETURN_NOT_OK(table->ValidateFull());
-    for (const std::string& name : group.wanted) group.columns.push_back(table->GetColumnByName(name));
-    group.bytes = arrow::util::TotalBufferSize(*table);
     return arrow::Status::OK();
   }
 
-  const std::string name_;
+  const std::string name_;  // for messages
   const RecordLimits limits_;
   const std::shared_ptr<ReadableFile> file_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<std::string> columns_;
-  std::vector<std::string> leaf_names_;  // of each leaf, the column that it is part of
+  absl::flat_hash_map<std::string, std::vector<int>> leaves_of_;  // by the column that they are part of
   std::vector<int64_t> begins_ = {0};
   text::ContentHash content_;
   mutable Mutex mu_;
   mutable CondVar changed_;
-  mutable std::set<std::pair<int, std::vector<std::string>>> decoding_ TDOCK_GUARDED_BY(mu_);  // group, wanted
-  mutable std::vector<Reader> idle_ TDOCK_GUARDED_BY(mu_);                      // each is used by one thread at a time
-  mutable std::list<std::shared_ptr<const Group>> kept_ TDOCK_GUARDED_BY(mu_);  // the latest first
+  mutable std::set<Key> decoding_ TDOCK_GUARDED_BY(mu_);
+  mutable std::map<Key, absl::Status> bad_ TDOCK_GUARDED_BY(mu_);  // of row groups that are damaged or too large
+  mutable std::vector<Reader> idle_ TDOCK_GUARDED_BY(mu_);         // each is used by one thread at a time
+  mutable Kept kept_ TDOCK_GUARDED_BY(mu_);                        // the latest first
+  mutable std::map<Key, Kept::iterator> kept_at_ TDOCK_GUARDED_BY(mu_);
   mutable int64_t kept_bytes_ TDOCK_GUARDED_BY(mu_) = 0;
 };
 
