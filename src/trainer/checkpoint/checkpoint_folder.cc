@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/tensor/checksum.h"
 
 namespace tdock::trainer {
@@ -21,7 +22,9 @@ namespace {
 
 constexpr char kManifest[] = "manifest.json";
 constexpr char kFormat[] = "transfer-dock checkpoint";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2, kFirstWithChecksum = 2;
+constexpr char kOwnChecksum[] = "manifest_xxh3";
+constexpr size_t kDigits = 16;
 constexpr uint64_t kMaxManifestBytes = uint64_t{4} << 20;
 constexpr char kStep[] = "step-";
 constexpr char kReplaced[] = "-replaced";
@@ -61,6 +64,7 @@ absl::Status MeasureAll(Env& env, const std::string& folder, const std::string& 
                         std::map<std::string, Manifest::File>& files) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(JoinPath(folder, prefix)));
   for (const std::string& name : names) {
+    if (name.starts_with('.')) continue;  // the system's, such as .nfs000001
     const std::string path = prefix.empty() ? name : JoinPath(prefix, name);
     absl::StatusOr<Manifest::File> file = MeasureFile(env, JoinPath(folder, path));
     if (absl::IsInvalidArgument(file.status())) {  // a folder
@@ -73,23 +77,78 @@ absl::Status MeasureAll(Env& env, const std::string& folder, const std::string& 
   return absl::OkStatus();
 }
 
+// True for the kinds of files that reading a checkpoint, or the model in it, opens. Others may be put beside them, such
+// as a model in the format of another program.
+bool CouldBeRead(absl::string_view name) {
+  constexpr absl::string_view kKinds[] = {".safetensors", ".json", ".bin", ".jinja", ".model", ".txt"};
+  return std::any_of(std::begin(kKinds), std::end(kKinds),
+                     [&](absl::string_view kind) { return absl::EndsWith(name, kind); });
+}
+
+// DataLoss for a file below `folder`/`prefix` that is not among `listed`, and could be read as a part of a checkpoint.
+absl::Status CheckNothingElse(Env& env, const std::string& folder, const std::string& prefix,
+                              const std::map<std::string, Manifest::File>& listed) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(JoinPath(folder, prefix)));
+  for (const std::string& name : names) {
+    const std::string path = prefix.empty() ? name : JoinPath(prefix, name);
+    if (path == kManifest || name.starts_with('.') || listed.contains(path)) continue;
+    if (absl::IsInvalidArgument(env.OpenForReading(JoinPath(folder, path)).status())) {  // a folder
+      TDOCK_RETURN_IF_ERROR(CheckNothingElse(env, folder, path, listed));
+      continue;
+    }
+    if (!CouldBeRead(name)) continue;
+    return absl::DataLossError(absl::StrCat(
+        "checkpoint ", EscapeUnprintable(folder), ": manifest.json does not list ", EscapeForMessage(path),
+        ", so that nothing says what it must hold; if it is no part of the checkpoint, move it elsewhere"));
+  }
+  return absl::OkStatus();
+}
+
+std::string HexOf(absl::string_view bytes) {
+  return absl::StrFormat("%016x", Checksum(std::as_bytes(std::span(bytes.data(), bytes.size()))));
+}
+
+// Where the digits of its own checksum begin in the text of a manifest; npos if it has none.
+size_t OwnDigits(absl::string_view text, absl::string_view digits) {
+  const size_t name = text.find(absl::StrCat("\"", kOwnChecksum, "\""));
+  return name == absl::string_view::npos || digits.size() != kDigits ? absl::string_view::npos
+                                                                     : text.find(digits, name);
+}
+
 absl::Status Malformed(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("its ", what)); }
 
 absl::StatusOr<std::map<std::string, Manifest::File>> ParseFiles(const nlohmann::json& json) {
   std::map<std::string, Manifest::File> files;
   for (const auto& [path, file] : json.items()) {
-    if (!IsPathInside(path)) return Malformed(absl::StrCat("file '", path, "' would be outside the folder"));
+    if (!IsPathInside(path)) {
+      return Malformed(absl::StrCat("file '", EscapeForMessage(path), "' would be outside the folder"));
+    }
     if (!file.is_object() || !file.contains("bytes") || !file["bytes"].is_number_unsigned() || !file.contains("xxh3") ||
         !file["xxh3"].is_string()) {
-      return Malformed(absl::StrCat("file '", path, "' lacks bytes or xxh3"));
+      return Malformed(absl::StrCat("file '", EscapeForMessage(path), "' lacks bytes or xxh3"));
     }
     uint64_t checksum = 0;
     if (!absl::SimpleHexAtoi(file["xxh3"].get<std::string>(), &checksum)) {
-      return Malformed(absl::StrCat("file '", path, "' has an xxh3 that is not hexadecimal"));
+      return Malformed(absl::StrCat("file '", EscapeForMessage(path), "' has an xxh3 that is not hexadecimal"));
     }
     files[path] = {file["bytes"].get<uint64_t>(), checksum};
   }
   return files;
+}
+
+// Checks the manifest's own checksum. InvalidArgument if it is wrong or missing.
+absl::StatusOr<bool> CheckOwnChecksum(std::string text, const nlohmann::json& json, int64_t version) {
+  const auto given = json.find(kOwnChecksum);
+  if (given == json.end() && version < kFirstWithChecksum) return false;
+  const std::string digits = given != json.end() && given->is_string() ? given->get<std::string>() : "";
+  const size_t at = OwnDigits(text, digits);
+  if (at == std::string::npos) {
+    return Malformed(absl::StrCat("\"", kOwnChecksum, "\" is missing, or no ", kDigits, " hexadecimal digits"));
+  }
+  text.replace(at, kDigits, kDigits, '0');
+  if (HexOf(text) == digits) return true;
+  return Malformed(absl::StrCat("content has changed: \"", kOwnChecksum, "\" is ", EscapeForMessage(digits),
+                                ", and would be ", HexOf(text)));
 }
 
 }  // namespace
@@ -124,7 +183,12 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::FailedPreconditionError(absl::StrCat("it has version ", integer("version"),
                                                       " of the format; this program reads versions up to ", kVersion));
   }
-  Manifest manifest{.place = {integer("step"), integer("part")}, .saved = {}, .metrics = {}, .files = {}};
+  TDOCK_ASSIGN_OR_RETURN(const bool has_checksum, CheckOwnChecksum(std::string(text), json, integer("version")));
+  Manifest manifest{.has_checksum = has_checksum,
+                    .place = {integer("step"), integer("part")},
+                    .saved = {},
+                    .metrics = {},
+                    .files = {}};
   if (integer("version") < 1 || manifest.place.step < 0 || manifest.place.part < 0) {
     return Malformed("\"version\", \"step\" or \"part\" is not a number");
   }
@@ -135,7 +199,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const nlohmann::json metrics = json.value("metrics", nlohmann::json());
   if (!metrics.is_object()) return Malformed("\"metrics\" is not an object");
   for (const auto& [name, value] : metrics.items()) {
-    if (!value.is_number()) return Malformed(absl::StrCat("metric '", name, "' is not a number"));
+    if (!value.is_number()) return Malformed(absl::StrCat("metric '", EscapeForMessage(name), "' is not a number"));
     manifest.metrics[name] = value.get<double>();
   }
   const nlohmann::json files = json.value("files", nlohmann::json());
@@ -155,12 +219,15 @@ std::string ManifestJson(const Manifest& manifest) {
   const nlohmann::ordered_json json = {
       {"format", kFormat},
       {"version", kVersion},
+      {kOwnChecksum, std::string(kDigits, '0')},
       {"step", manifest.place.step},
       {"part", manifest.place.part},
       {"saved", absl::FormatTime(absl::RFC3339_sec, manifest.saved, absl::UTCTimeZone())},
       {"metrics", metrics},
       {"files", files}};
-  return JsonText(json, 1) + "\n";
+  std::string text = JsonText(json, 1) + "\n";
+  text.replace(OwnDigits(text, std::string(kDigits, '0')), kDigits, HexOf(text));
+  return text;
 }
 
 absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder) {
@@ -172,16 +239,20 @@ absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder) {
 }
 
 absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder) {
-  TDOCK_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(env, folder));
+  absl::StatusOr<Manifest> read = ReadManifest(env, folder);
+  if (absl::IsInvalidArgument(read.status())) return absl::DataLossError(read.status().message());
+  TDOCK_ASSIGN_OR_RETURN(Manifest manifest, std::move(read));
+  TDOCK_RETURN_IF_ERROR(CheckNothingElse(env, folder, "", manifest.files));
+  const std::string shown = EscapeUnprintable(folder);
   for (const auto& [name, expected] : manifest.files) {
     const absl::StatusOr<Manifest::File> found = MeasureFile(env, JoinPath(folder, name));
-    if (!found.ok()) return absl::DataLossError(absl::StrCat("checkpoint ", folder, ": ", found.status().message()));
+    if (!found.ok()) return absl::DataLossError(absl::StrCat("checkpoint ", shown, ": ", found.status().message()));
     if (found->bytes != expected.bytes) {
-      return absl::DataLossError(absl::StrCat("checkpoint ", folder, ": ", name, " has ", found->bytes,
+      return absl::DataLossError(absl::StrCat("checkpoint ", shown, ": ", EscapeForMessage(name), " has ", found->bytes,
                                               " bytes, but manifest.json says ", expected.bytes));
     }
     if (found->checksum != expected.checksum) {
-      return absl::DataLossError(absl::StrCat("checkpoint ", folder, ": ", name,
+      return absl::DataLossError(absl::StrCat("checkpoint ", shown, ": ", EscapeForMessage(name),
                                               " has changed: it has another checksum than manifest.json says"));
     }
   }

@@ -8,10 +8,13 @@
 //
 // manifest.json is
 //
-//   {"format": "transfer-dock checkpoint", "version": 1, "step": 50, "part": 0, "saved": "2026-11-23T20:15:00+00:00",
-//    "metrics": {"val/accuracy": 0.5}, "files": {"state.json": {"bytes": 1234, "xxh3": "0123456789abcdef"}, …}}
+//   {"format": "transfer-dock checkpoint", "version": 2, "manifest_xxh3": "0123456789abcdef", "step": 50, "part": 0,
+//    "saved": "2026-11-23T20:15:00+00:00", "metrics": {"val/accuracy": 0.5},
+//    "files": {"state.json": {"bytes": 1234, "xxh3": "0123456789abcdef"}, …}}
 //
-// with the paths of files relative to the folder, and xxh3 the XXH3 of 64 bits, without a seed, in hexadecimal.
+// with the paths of files relative to the folder, and xxh3 the XXH3 of 64 bits, without a seed, in 16 hexadecimal
+// digits. manifest_xxh3 is that of the bytes of manifest.json itself, in which its 16 digits are zeros. Version 1 has
+// none.
 #pragma once
 
 #include <compare>
@@ -42,6 +45,7 @@ struct Manifest {
     uint64_t bytes = 0;
     uint64_t checksum = 0;
   };
+  bool has_checksum = false;  // of its own; those of version 1 have none
   CheckpointPlace place;
   absl::Time saved;
   std::map<std::string, double> metrics;  // of the validation after this step, if there was one
@@ -51,15 +55,17 @@ struct Manifest {
 // The size and the checksum of a file. InvalidArgument for anything but a regular file.
 absl::StatusOr<Manifest::File> MeasureFile(Env& env, const std::string& path);
 
-// InvalidArgument says what is wrong with it; FailedPrecondition if a newer version of the format wrote it.
+// InvalidArgument says what is wrong with it, as another content than its checksum is of; FailedPrecondition if a newer
+// version of the format wrote it.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view json);
 std::string ManifestJson(const Manifest& manifest);
 
 // The manifest of a checkpoint. NotFound if the folder has none; otherwise as ParseManifest().
 absl::StatusOr<Manifest> ReadManifest(Env& env, const std::string& folder);
 
-// The manifest of a checkpoint whose files are all as it says. NotFound if the folder has none; DataLoss names a file
-// that is missing, shorter or changed.
+// The manifest of a checkpoint whose files are all as it says, so that nothing else is read. NotFound if the folder has
+// none; DataLoss names a file that is missing, shorter, changed or not listed, or says what is wrong with the manifest.
+// Hidden files, which no reader looks for, need not be listed. FailedPrecondition as ParseManifest().
 absl::StatusOr<Manifest> VerifyCheckpoint(Env& env, const std::string& folder);
 
 // Of the bytes of a checkpoint's manifest, and so of everything in one that has been verified. NotFound if the folder

@@ -12,12 +12,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/checkpoint/parts/tensor_parts.h"
 
 namespace tdock::trainer {
 namespace {
 
-absl::Status Missing(const std::string& name) { return absl::InvalidArgumentError(absl::StrCat(name, " is missing")); }
+absl::Status Missing(const std::string& name) {
+  return absl::InvalidArgumentError(absl::StrCat(EscapeForMessage(name), " is missing"));
+}
 
 // The entries whose names begin with `prefix`/, without it.
 template <class T>
@@ -91,7 +94,7 @@ absl::StatusOr<int64_t> State::Integer(const std::string& name) const {
   TDOCK_ASSIGN_OR_RETURN(const std::string text, Text(name));
   int64_t value = 0;
   if (absl::SimpleAtoi(text, &value)) return value;
-  return absl::InvalidArgumentError(absl::StrCat(name, " is '", text, "', not an integer"));
+  return absl::InvalidArgumentError(absl::StrCat(name, " is '", EscapeForMessage(text), "', not an integer"));
 }
 
 absl::StatusOr<double> State::Number(const std::string& name) const {
@@ -99,7 +102,7 @@ absl::StatusOr<double> State::Number(const std::string& name) const {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (!text.empty() && end == text.c_str() + text.size()) return value;
-  return absl::InvalidArgumentError(absl::StrCat(name, " is '", text, "', not a number"));
+  return absl::InvalidArgumentError(absl::StrCat(name, " is '", EscapeForMessage(text), "', not a number"));
 }
 
 absl::Status State::CopyTensor(const std::string& name, const at::Tensor& into) const {
@@ -125,7 +128,7 @@ absl::Status State::CopyPart(const std::string& name, int64_t begin, int64_t tot
   for (const PartCopy& copy : copies) {
     const at::Tensor& numbers = parts.numbers[copy.part];
     if (numbers.scalar_type() != flat.scalar_type()) {
-      return absl::InvalidArgumentError(absl::StrCat(parts.places[copy.part].name, " is ",
+      return absl::InvalidArgumentError(absl::StrCat(EscapeForMessage(parts.places[copy.part].name), " is ",
                                                      c10::toString(numbers.scalar_type()), ", not ",
                                                      c10::toString(flat.scalar_type())));
     }
@@ -137,7 +140,7 @@ absl::Status State::CopyPart(const std::string& name, int64_t begin, int64_t tot
 absl::Status State::Merge(const State& other) {
   for (const auto& [name, tensor] : other.tensors_) {
     if (tensors_.emplace(name, tensor).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, " is there twice"));
+    return absl::InvalidArgumentError(absl::StrCat(EscapeForMessage(name), " is there twice"));
   }
   return absl::OkStatus();
 }

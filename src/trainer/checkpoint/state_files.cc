@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/weights.h"
 #include "model/files/safetensors.h"
 #include "trainer/checkpoint/parts/state_texts.h"
@@ -52,8 +53,9 @@ absl::Status CheckSameTexts(const State& first, const State& other, const std::s
   for (const auto& [name, text] : other.texts()) {
     const auto found = first.texts().find(name);
     if (found == first.texts().end() || found->second == text) continue;
-    return absl::InvalidArgumentError(absl::StrCat(file, " is of another moment than that of rank 0: '", name, "' is ",
-                                                   text, ", not ", found->second));
+    return absl::InvalidArgumentError(
+        absl::StrCat(EscapeUnprintable(file), " is of another moment than that of rank 0: '", EscapeForMessage(name),
+                     "' is ", EscapeForMessage(text), ", not ", EscapeForMessage(found->second)));
   }
   return absl::OkStatus();
 }
@@ -84,9 +86,9 @@ absl::StatusOr<std::vector<std::string>> StateTensorFiles(Env& env, const std::s
     found.push_back(absl::StrCat(file, kTensors));
     const absl::StatusOr<State> part = ReadTexts(env, absl::StrCat(file, kTexts));
     if (absl::IsNotFound(part.status()) || !env.Exists(found.back())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(folder, " was written by ", *ranks, " ranks, and lacks what rank ", rank,
-                       " wrote: ", part.ok() ? absl::StrCat("there is no ", found.back()) : part.status().message()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          EscapeUnprintable(folder), " was written by ", *ranks, " ranks, and lacks what rank ", rank, " wrote: ",
+          part.ok() ? absl::StrCat("there is no ", EscapeUnprintable(found.back())) : part.status().message()));
     }
     TDOCK_RETURN_IF_ERROR(part.status());
     TDOCK_RETURN_IF_ERROR(CheckSameTexts(texts, *part, file));

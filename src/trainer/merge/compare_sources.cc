@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/checkpoint.h"
 #include "model/files/config.h"
 #include "trainer/merge/first_difference.h"
@@ -30,7 +31,7 @@ absl::StatusOr<nlohmann::json> ConfigOf(Env& env, const std::string& folder) {
 
 std::string TextOf(const nlohmann::json& config, const std::string& key) {
   if (!config.contains(key)) return "missing";
-  return JsonText(config[key]).substr(0, kMostValueText);
+  return EscapeUnprintable(JsonText(config[key]), kMostValueText);
 }
 
 absl::Status CompareConfigs(Env& env, const std::string& one, const std::string& other,
@@ -42,7 +43,8 @@ absl::Status CompareConfigs(Env& env, const std::string& one, const std::string&
   for (const auto& [key, value] : b.items()) keys.insert(key);
   for (const std::string& key : keys) {
     if (a.contains(key) && b.contains(key) && a[key] == b[key]) continue;
-    differences.push_back(absl::StrCat("config.json: ", key, " is ", TextOf(a, key), ", and ", TextOf(b, key)));
+    differences.push_back(
+        absl::StrCat("config.json: ", EscapeForMessage(key), " is ", TextOf(a, key), ", and ", TextOf(b, key)));
   }
   return absl::OkStatus();
 }
@@ -58,7 +60,7 @@ absl::Status CompareTokenizers(Env& env, const std::string& one, const std::stri
   for (const std::string& name : names) {
     const std::string a = JoinPath(one, name), b = JoinPath(other, name);
     if (env.Exists(a) != env.Exists(b)) {
-      differences.push_back(absl::StrCat(env.Exists(a) ? other : one, " lacks ", name));
+      differences.push_back(absl::StrCat(EscapeUnprintable(env.Exists(a) ? other : one), " lacks ", name));
       continue;
     }
     if (!env.Exists(a)) continue;
@@ -77,7 +79,7 @@ void AddMissing(const WeightSource& one, const WeightSource& other, std::vector<
   for (const model::NamedInfo& weight : other.weights) there.insert(weight.name);
   std::vector<std::string> missing;
   for (const model::NamedInfo& weight : one.weights) {
-    if (!there.contains(weight.name)) missing.push_back(weight.name);
+    if (!there.contains(weight.name)) missing.push_back(model::ShowName(weight.name));
   }
   if (missing.empty()) return;
   const size_t count = missing.size();
@@ -103,7 +105,7 @@ absl::StatusOr<std::vector<std::string>> CompareSources(Env& env, const WeightSo
     progress(name);
     TDOCK_ASSIGN_OR_RETURN(const auto difference, FirstDifference(one, i, other, there, dtype));
     if (!difference) continue;
-    differences.push_back(absl::StrCat("weight ", name, ": ", *difference));
+    differences.push_back(absl::StrCat("weight ", model::ShowName(name), ": ", *difference));
     break;
   }
   return differences;

@@ -84,7 +84,7 @@ absl::StatusOr<at::Tensor> ReadWeight(const WeightSource& source, size_t index, 
   TDOCK_ASSIGN_OR_RETURN(const at::ScalarType type, ToScalarType(ConvertedTo(weight.info.dtype, dtype)));
   at::Tensor read = at::empty(weight.info.shape, at::TensorOptions().dtype(type));
   TDOCK_RETURN_IF_ERROR(
-      Annotate(source.read(index, read), absl::StrCat("weight '", weight.name, "' of ", source.what)));
+      Annotate(source.read(index, read), absl::StrCat("weight '", model::ShowName(weight.name), "' of ", source.what)));
   return read;
 }
 

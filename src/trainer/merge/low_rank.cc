@@ -17,6 +17,8 @@
 namespace tdock::trainer {
 namespace {
 
+using model::ShowName;
+
 constexpr absl::string_view kPeftModel = "base_model.model.", kDefaultA = ".lora_A.default.weight",
                             kDefaultB = ".lora_B.default.weight";
 
@@ -48,20 +50,22 @@ absl::StatusOr<std::vector<AdaptedWeight>> FindAdapted(const WeightSource& store
     if (is_a || is_b) {
       std::optional<size_t>& factor = is_a ? weight.a : weight.b;
       if (factor) {
-        return absl::InvalidArgumentError(absl::StrCat("tensors '", stored.weights[*factor].name, "' and '",
-                                                       stored.weights[i].name, "' are the same factor of '", bare,
-                                                       "'"));
+        return absl::InvalidArgumentError(absl::StrCat("tensors '", ShowName(stored.weights[*factor].name), "' and '",
+                                                       ShowName(stored.weights[i].name), "' are the same factor of '",
+                                                       ShowName(bare), "'"));
       }
       factor = i;
     } else if (absl::StrContains(name, ".modules_to_save.") || absl::StrContains(name, ".original_module.")) {
-      return absl::UnimplementedError(absl::StrCat(
-          "tensor '", name, "' belongs to a module that was trained beside the adapters; that is not merged"));
+      return absl::UnimplementedError(
+          absl::StrCat("tensor '", ShowName(name),
+                       "' belongs to a module that was trained beside the adapters; that is not merged"));
     } else if (weight.base != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("tensors '", stored.weights[weight.base - 1].name, "' and '", name,
-                                                     "' are both the weight '", bare, "'"));
+      return absl::InvalidArgumentError(absl::StrCat("tensors '", ShowName(stored.weights[weight.base - 1].name),
+                                                     "' and '", ShowName(name), "' are both the weight '",
+                                                     ShowName(bare), "'"));
     } else if (absl::StrContains(name, "lora_")) {
       return absl::UnimplementedError(
-          absl::StrCat("tensor '", name, "' is neither …", kDefaultA, " nor …", kDefaultB, " of an adapter"));
+          absl::StrCat("tensor '", ShowName(name), "' is neither …", kDefaultA, " nor …", kDefaultB, " of an adapter"));
     } else {
       weight.base = i + 1;
     }
@@ -72,8 +76,8 @@ absl::StatusOr<std::vector<AdaptedWeight>> FindAdapted(const WeightSource& store
     if (weight.base == 0 || weight.a.has_value() != weight.b.has_value() ||
         (weight.a && !Fit(shape(weight.base - 1), shape(*weight.a), shape(*weight.b)))) {
       return absl::InvalidArgumentError(
-          absl::StrCat("weight '", name, "' has an adapter of which a factor, or the weight itself, is missing or of ",
-                       "another shape"));
+          absl::StrCat("weight '", ShowName(name),
+                       "' has an adapter of which a factor, or the weight itself, is missing or of ", "another shape"));
     }
     --weight.base;
     weights.push_back(std::move(weight));

@@ -21,8 +21,11 @@
 #include "core/base/file_lock.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/tensor/checksum.h"
 #include "model/decoder/checkpoint.h"
+#include "model/decoder/finite_numbers.h"
+#include "model/decoder/weight_names.h"
 #include "model/files/config.h"
 #include "model/files/weight_files.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
@@ -125,8 +128,9 @@ class Merge {
     if (!env_.Exists(target_)) return absl::OkStatus();
     TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> there, env_.List(target_));
     if (there.empty()) return absl::OkStatus();
-    return absl::AlreadyExistsError(
-        absl::StrCat(target_, " is there already, with ", there.front(), " in it: remove it, or name another folder"));
+    return absl::AlreadyExistsError(absl::StrCat(EscapeUnprintable(target_), " is there already, with ",
+                                                 EscapeForMessage(there.front()),
+                                                 " in it: remove it, or name another folder"));
   }
 
   // Reads the notes of an earlier merge, and removes what is not known to be whole.
@@ -136,7 +140,7 @@ class Merge {
     if (env_.Exists(path)) {
       TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env_, path, kMaxNotesBytes));
       const auto notes = ParseJsonObject(text, /*max_depth=*/3);
-      if (notes.ok() && notes->value("plan", "") == plan_) known = ParseDone(*notes);
+      if (notes.ok() && notes->value("plan", nlohmann::json()) == plan_) known = ParseDone(*notes);
     }
     TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> there, env_.List(work_));
     for (const std::string& name : there) {
@@ -194,8 +198,9 @@ class Merge {
     std::error_code error;
     const auto space = std::filesystem::space(work_, error);
     if (error || space.available >= BytesMissing()) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        target_, " needs ", BytesMissing(), " bytes more, and the disk of ", work_, " has ", space.available, " free"));
+    return absl::ResourceExhaustedError(absl::StrCat(EscapeUnprintable(target_), " needs ", BytesMissing(),
+                                                     " bytes more, and the disk of ", EscapeUnprintable(work_), " has ",
+                                                     space.available, " free"));
   }
 
   absl::Status WriteAll() {
@@ -236,6 +241,11 @@ class Merge {
         options_.progress(progress_);
         current = at::Tensor();  // before there is the next
         TDOCK_ASSIGN_OR_RETURN(current, ReadWeight(source_, file.begin + i, options_.dtype));
+        if (!model::IsKnownBuffer(own[i].name)) {
+          TDOCK_RETURN_IF_ERROR(
+              Annotate(model::CheckFinite(current, {.shape = current.sizes()}, current.scalar_type()),
+                       absl::StrCat("weight '", model::ShowName(own[i].name), "' of ", source_.what)));
+        }
         bytes += own[i].info.bytes();
         return std::span(static_cast<const std::byte*>(current.const_data_ptr()), current.nbytes());
       };
@@ -270,13 +280,14 @@ class Merge {
   }
 
   absl::Status Explained(const absl::Status& status) const {
-    return absl::Status(status.code(),
-                        absl::StrCat(status.message(), "; there is no ", target_, " yet: ", done_.size(), " of ",
-                                     files_.size(), " files are kept in ", work_,
-                                     absl::IsResourceExhausted(status)
-                                         ? absl::StrCat(", and about ", BytesMissing(), " bytes more are needed")
-                                         : "",
-                                     "; the same command goes on from there"));
+    return absl::Status(
+        status.code(),
+        absl::StrCat(status.message(), "; there is no ", EscapeUnprintable(target_), " yet: ", done_.size(), " of ",
+                     files_.size(), " files are kept in ", EscapeUnprintable(work_),
+                     absl::IsResourceExhausted(status)
+                         ? absl::StrCat(", and about ", BytesMissing(), " bytes more are needed")
+                         : "",
+                     "; the same command goes on from there"));
   }
 
   Env& env_;
@@ -297,7 +308,7 @@ absl::Status WriteMergedFolder(Env& env, const WeightSource& source, const std::
   std::string path = std::filesystem::path(target).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.empty() || path == "." || path == ".." || path == "/") {
-    return absl::InvalidArgumentError(absl::StrCat("'", target, "' is not the name of a new folder"));
+    return absl::InvalidArgumentError(absl::StrCat("'", EscapeForMessage(target), "' is not the name of a new folder"));
   }
   return Merge(env, source, std::move(path), options).Run(kept);
 }
@@ -320,7 +331,8 @@ absl::StatusOr<uint64_t> ParseFileSize(const std::string& text) {
     break;
   }
   if (!absl::SimpleAtoi(digits, &number) || number == 0 || number > (uint64_t{1} << 60) / unit) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a size such as 5GB, 500MB or 2GiB"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", EscapeForMessage(text), "' is not a size such as 5GB, 500MB or 2GiB"));
   }
   return number * unit;
 }

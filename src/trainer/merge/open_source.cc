@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/merge/own_sources.h"
 #include "trainer/merge/pickled_sources.h"
@@ -22,7 +23,8 @@ absl::StatusOr<WeightSource> OpenOwn(Env& env, const std::string& folder, const 
   if (!places.empty()) return OpenCheckpoint(env, checkpoints.PathOf(places.back()), options.base);
   if (has("checkpoint")) return OpenModelFolder(env, JoinPath(folder, "checkpoint"));
   return absl::NotFoundError(
-      absl::StrCat(folder, " is neither a run or a checkpoint of one, nor a model with config.json, nor adapters with ",
+      absl::StrCat(EscapeUnprintable(folder),
+                   " is neither a run or a checkpoint of one, nor a model with config.json, nor adapters with ",
                    "adapter_config.json"));
 }
 
@@ -52,13 +54,14 @@ absl::StatusOr<WeightSource> OpenAs(Env& env, const std::string& folder, const O
     return absl::UnimplementedError("--is-value-model: value models of Megatron are not read");
   }
   if (backend == "megatron") return OpenMegatronCheckpoint(env, folder, options.python);
-  return absl::InvalidArgumentError(absl::StrCat("--backend ", backend, ": known are auto, tdock, fsdp and megatron"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--backend ", EscapeForMessage(backend), ": known are auto, tdock, fsdp and megatron"));
 }
 
 }  // namespace
 
 absl::StatusOr<WeightSource> OpenSource(Env& env, const std::string& folder, const OpenOptions& options) {
-  if (!env.Exists(folder)) return absl::NotFoundError(absl::StrCat("there is no folder ", folder));
+  if (!env.Exists(folder)) return absl::NotFoundError(absl::StrCat("there is no folder ", EscapeUnprintable(folder)));
   TDOCK_ASSIGN_OR_RETURN(WeightSource source, OpenAs(env, folder, options));
   TDOCK_RETURN_IF_ERROR(ApplyTying(env, source));
   return source;

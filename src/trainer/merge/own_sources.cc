@@ -11,8 +11,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/decoder.h"
 #include "model/decoder/weight_names.h"
 #include "model/decoder/weights.h"
@@ -27,6 +29,8 @@
 
 namespace tdock::trainer {
 namespace {
+
+using model::ShowName;
 
 constexpr char kAdapterConfig[] = "adapter_config.json", kAdapterWeights[] = "adapter_model.safetensors";
 constexpr absl::string_view kPeftPrefix = "base_model.model.", kFactorA = ".lora_A.weight", kFactorB = ".lora_B.weight";
@@ -68,8 +72,9 @@ absl::StatusOr<AdapterFile> ReadAdapterFile(Env& env, const std::string& folder)
     } else if (peft && saves(bare)) {
       adapters.whole[std::string(bare)] = name;
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": tensor '", name, "' is neither ", kPeftPrefix, "…",
-                                                     kFactorA, " nor …", kFactorB, " of an adapter"));
+      return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), ": tensor '", ShowName(name),
+                                                     "' is neither ", kPeftPrefix, "…", kFactorA, " nor …", kFactorB,
+                                                     " of an adapter"));
     }
   }
   return adapters;
@@ -80,7 +85,7 @@ absl::Status CheckFactors(const AdapterFile& adapters, const std::string& name, 
                           const std::vector<int64_t>& shape, bool inputs_first) {
   if (factors.a.empty() || factors.b.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("weight '", name, "' has only one of the factors lora_A and lora_B"));
+        absl::StrCat("weight '", ShowName(name), "' has only one of the factors lora_A and lora_B"));
   }
   const auto& a = adapters.file.Info(factors.a).shape;
   const auto& b = adapters.file.Info(factors.b).shape;
@@ -88,8 +93,8 @@ absl::Status CheckFactors(const AdapterFile& adapters, const std::string& name, 
                     b[1] == adapters.config.rank && a[1] == shape[inputs_first ? 0 : 1] &&
                     b[0] == shape[inputs_first ? 1 : 0];
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the factors of weight '", name, "' do not have its shape and rank ", adapters.config.rank));
+  return absl::InvalidArgumentError(absl::StrCat("the factors of weight '", ShowName(name),
+                                                 "' do not have its shape and rank ", adapters.config.rank));
 }
 
 absl::Status AddFactors(const AdapterFile& adapters, const Factors& factors, const WeightSource& base, size_t index,
@@ -108,7 +113,9 @@ absl::StatusOr<std::string> BaseModelOf(Env& env, const std::string& folder) {
   const std::string base = name.is_string() ? name.get<std::string>() : "";
   if (!base.empty() && env.Exists(JoinPath(base, "config.json"))) return base;
   return absl::NotFoundError(absl::StrCat(
-      path, base.empty() ? " names no model" : absl::StrCat(" names the model '", base, "', which is no folder here"),
+      EscapeUnprintable(path),
+      base.empty() ? " names no model"
+                   : absl::StrCat(" names the model '", EscapeForMessage(base, 500), "', which is no folder here"),
       ": give the folder of the model that is adapted with --base"));
 }
 
@@ -125,7 +132,9 @@ absl::StatusOr<bool> StoresInputsFirst(Env& env, const std::string& folder) {
 absl::StatusOr<WeightSource> OpenModelFolder(Env& env, const std::string& folder) {
   TDOCK_ASSIGN_OR_RETURN(model::WeightFiles opened, model::WeightFiles::Open(env, folder));
   const auto files = std::make_shared<const model::WeightFiles>(std::move(opened));
-  WeightSource source{.what = absl::StrCat("the model ", folder), .config_folder = folder, .tokenizer_folder = folder};
+  WeightSource source{.what = absl::StrCat("the model ", EscapeUnprintable(folder)),
+                      .config_folder = folder,
+                      .tokenizer_folder = folder};
   for (const std::string& name : files->names()) source.weights.push_back({name, files->Find(name)->Info(name)});
   SortWeights(source.weights);
   source.read = [files, weights = source.weights](size_t index, const at::Tensor& into) {
@@ -152,7 +161,8 @@ absl::StatusOr<WeightSource> OpenAdapters(Env& env, const std::string& folder, c
   for (const auto& [name, factors] : adapters->factors) {
     const size_t index = IndexOf(whole, name);
     if (index == whole.weights.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, " adapts weight '", name, "', which ", base, " lacks"));
+      return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), " adapts weight '", ShowName(name),
+                                                     "', which ", EscapeUnprintable(base), " lacks"));
     }
     TDOCK_RETURN_IF_ERROR(
         Annotate(CheckFactors(*adapters, name, factors, whole.weights[index].info.shape, inputs_first), path));
@@ -160,11 +170,12 @@ absl::StatusOr<WeightSource> OpenAdapters(Env& env, const std::string& folder, c
   for (const auto& [name, tensor] : adapters->whole) {
     const size_t index = IndexOf(whole, name);
     if (index < whole.weights.size() && whole.weights[index].info.shape == adapters->file.Info(tensor).shape) continue;
-    return absl::UnimplementedError(absl::StrCat(path, " has a trained weight '", name, "', for which ", base,
+    return absl::UnimplementedError(absl::StrCat(EscapeUnprintable(path), " has a trained weight '", ShowName(name),
+                                                 "', for which ", EscapeUnprintable(base),
                                                  " has none of its shape: give a model that has one with --base"));
   }
   WeightSource source = whole;
-  source.what = absl::StrCat("the adapters ", folder, " in ", base);
+  source.what = absl::StrCat("the adapters ", EscapeUnprintable(folder), " in ", EscapeUnprintable(base));
   source.files.push_back(path);
   if (env.Exists(JoinPath(folder, "tokenizer_config.json")) || env.Exists(JoinPath(folder, "tokenizer.json"))) {
     source.tokenizer_folder = folder;
@@ -187,7 +198,7 @@ absl::StatusOr<WeightSource> OpenCheckpoint(Env& env, const std::string& folder,
   absl::StatusOr<WeightSource> source = HasSplitWeights(texts) ? OpenSplitWeights(env, folder, texts, base)
                                         : env.Exists(JoinPath(folder, kAdapterConfig)) ? OpenAdapters(env, folder, base)
                                                                                        : OpenModelFolder(env, folder);
-  if (source.ok()) source->what = absl::StrCat("the checkpoint ", folder);
+  if (source.ok()) source->what = absl::StrCat("the checkpoint ", EscapeUnprintable(folder));
   return source;
 }
 

@@ -14,6 +14,7 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/supervised_process.h"
+#include "core/base/utf8.h"
 #include "model/files/config.h"
 #include "trainer/merge/list_pickled.h"
 #include "trainer/merge/listing/listed_tensors.h"
@@ -62,21 +63,23 @@ absl::StatusOr<std::vector<ListedTensor>> List(const std::string& python, const 
     absl::StatusOr<SupervisedProcess::Moved> moved = process->Move("", absl::Now() + kMostSilence);
     if (absl::IsOutOfRange(moved.status())) break;
     if (!moved.ok()) {
-      return absl::DeadlineExceededError(absl::StrCat(python, ", which reads the pickles in ", folder,
-                                                      ", said nothing for ", absl::FormatDuration(kMostSilence)));
+      return absl::DeadlineExceededError(absl::StrCat(EscapeUnprintable(python), ", which reads the pickles in ",
+                                                      EscapeUnprintable(folder), ", said nothing for ",
+                                                      absl::FormatDuration(kMostSilence)));
     }
     text += moved->out;
     bytes += moved->out.size();
     if (bytes > kMostListed) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the pickles in ", folder, " name more tensors than ", kMostListed, " bytes tell of"));
+      return absl::InvalidArgumentError(absl::StrCat("the pickles in ", EscapeUnprintable(folder),
+                                                     " name more tensors than ", kMostListed, " bytes tell of"));
     }
     errors = (errors + moved->err).substr(0, kMostError);
     TDOCK_RETURN_IF_ERROR(TakeLines(&text, &done, &listed));
   }
   if (done) return listed;
-  return absl::InvalidArgumentError(absl::StrCat(python, ", which reads the pickles in ", folder,
-                                                 ", ended before it was done; is it Python 3? (--python) ", errors));
+  return absl::InvalidArgumentError(
+      absl::StrCat(EscapeUnprintable(python), ", which reads the pickles in ", EscapeUnprintable(folder),
+                   ", ended before it was done; is it Python 3? (--python) ", EscapeUnprintable(errors)));
 }
 
 // The first of the folders that has a config.json.
@@ -85,7 +88,8 @@ absl::StatusOr<std::string> ConfigFolder(Env& env, const std::string& folder, st
     const std::string path = name.empty() ? folder : JoinPath(folder, name);
     if (env.Exists(JoinPath(path, "config.json"))) return path;
   }
-  return absl::NotFoundError(absl::StrCat("there is no config.json in ", JoinPath(folder, below.front()),
+  return absl::NotFoundError(absl::StrCat("there is no config.json in ",
+                                          EscapeUnprintable(JoinPath(folder, below.front())),
                                           ": put the config.json and the tokenizer of the model there"));
 }
 
@@ -102,15 +106,15 @@ absl::StatusOr<double> LoraAlpha(Env& env, const std::string& folder) {
   const std::string path = JoinPath(folder, "lora_train_meta.json");
   const absl::StatusOr<std::string> text = ReadFileUpTo(env, path, model::kMaxConfigBytes);
   if (!text.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, " has adapters that are not merged, and how much they count (lora_alpha) is in ",
-                     "lora_train_meta.json: ", text.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        EscapeUnprintable(folder), " has adapters that are not merged, and how much they count (lora_alpha) is in ",
+        "lora_train_meta.json: ", text.status().message()));
   }
   const absl::StatusOr<nlohmann::json> json = ParseJsonObject(*text, /*max_depth=*/4);
   if (!json.ok()) return Annotate(json.status(), path);
   const nlohmann::json alpha = json->value("lora_alpha", nlohmann::json());
   if (alpha.is_number() && alpha > 0) return alpha.get<double>();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": lora_alpha is not a number above 0"));
+  return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path), ": lora_alpha is not a number above 0"));
 }
 
 }  // namespace
@@ -126,7 +130,7 @@ absl::StatusOr<WeightSource> OpenFsdpShards(Env& env, const std::string& folder,
   for (const size_t i : OrderOf(names)) tensors->push_back((*put)[i]);
   TDOCK_ASSIGN_OR_RETURN(BoxFiles opened, BoxFiles::Open(env, *tensors));
   const auto files = std::make_shared<const BoxFiles>(std::move(opened));
-  WeightSource source{.what = absl::StrCat("the FSDP shards in ", folder),
+  WeightSource source{.what = absl::StrCat("the FSDP shards in ", EscapeUnprintable(folder)),
                       .files = files->names(),
                       .config_folder = config,
                       .tokenizer_folder = config};
@@ -163,7 +167,7 @@ absl::StatusOr<WeightSource> OpenMegatronCheckpoint(Env& env, const std::string&
             [](const MappedWeight& one, const MappedWeight& other) { return NameBefore(one.name, other.name); });
   TDOCK_ASSIGN_OR_RETURN(BoxFiles opened, BoxFiles::Open(env, *tensors));
   const auto files = std::make_shared<const BoxFiles>(std::move(opened));
-  WeightSource source{.what = absl::StrCat("the Megatron checkpoint ", folder),
+  WeightSource source{.what = absl::StrCat("the Megatron checkpoint ", EscapeUnprintable(folder)),
                       .files = files->names(),
                       .config_folder = config_folder,
                       .tokenizer_folder = config_folder};

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/decoder.h"
 #include "model/decoder/weight_names.h"
 #include "model/files/adapter_config.h"
@@ -33,6 +34,8 @@
 
 namespace tdock::trainer {
 namespace {
+
+using model::ShowName;
 
 constexpr char kWeightsIn[] = "weights_in", kInParts[] = "parts";
 constexpr absl::string_view kStages = "stages/", kWeights = "/weights/";
@@ -57,9 +60,9 @@ struct StoredParts {
 absl::StatusOr<std::string> PolicyStage(const std::set<std::string>& stages, const std::string& folder) {
   if (stages.contains("actor")) return "actor";
   if (stages.size() == 1) return *stages.begin();
-  return absl::InvalidArgumentError(
-      absl::StrCat(folder, ": the weights are said to be in parts, which ",
-                   stages.empty() ? "no file has" : "are those of " + absl::StrJoin(stages, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      EscapeUnprintable(folder), ": the weights are said to be in parts, which ",
+      stages.empty() ? "no file has" : "are those of " + EscapeForMessage(absl::StrJoin(stages, ", "), 200)));
 }
 
 absl::StatusOr<StoredParts> FindParts(Env& env, const std::vector<std::string>& paths, const std::string& folder,
@@ -111,13 +114,13 @@ absl::StatusOr<SavedParameter> FindParameter(const StoredParts& stored, const st
   SavedParameter parameter{.name = name, .total = total};
   const auto found = stored.by_parameter.find(name);
   if (found == stored.by_parameter.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("no rank has a part of ", name));
+    return absl::InvalidArgumentError(absl::StrCat("no rank has a part of ", ShowName(name)));
   }
   for (const StoredParts::Place& place : found->second) {
     const model::TensorInfo& info = stored.files[place.file].Info(place.name);
     const auto numbers = static_cast<int64_t>(info.bytes() / SizeOf(info.dtype));
     if (!parameter.parts.empty() && info.dtype != parameter.dtype) {
-      return absl::InvalidArgumentError(absl::StrCat("parts of ", name, " are of different dtypes, ",
+      return absl::InvalidArgumentError(absl::StrCat("parts of ", ShowName(name), " are of different dtypes, ",
                                                      Name(parameter.dtype), " and ", Name(info.dtype)));
     }
     parameter.dtype = info.dtype;
@@ -125,7 +128,7 @@ absl::StatusOr<SavedParameter> FindParameter(const StoredParts& stored, const st
     if (place.name != name) {
       TDOCK_ASSIGN_OR_RETURN(part, ParsePart(place.name, name, total, numbers));
     } else if (numbers != total) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " has ", numbers, " numbers, not ", total));
+      return absl::InvalidArgumentError(absl::StrCat(ShowName(name), " has ", numbers, " numbers, not ", total));
     }
     parameter.parts.push_back(part);
     parameter.places.push_back(place);
@@ -228,7 +231,8 @@ absl::Status CheckFactorsFit(const WeightSource& whole, const WeightSource& fact
     const std::string name = is_whole ? factor.name : absl::StrCat(path, ".weight");
     const size_t index = IndexOf(whole, name);
     if (index == whole.weights.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("the run adapts weight '", name, "', which ", base,
+      return absl::InvalidArgumentError(absl::StrCat("the run adapts weight '", ShowName(name), "', which ",
+                                                     EscapeUnprintable(base),
                                                      " lacks: --base is to be the model that it adapted, with the "
                                                      "names of Hugging Face's causal model"));
     }
@@ -239,8 +243,9 @@ absl::Status CheckFactorsFit(const WeightSource& whole, const WeightSource& fact
                                      (is_a ? of_factor[1] == shape[inputs_first ? 0 : 1]
                                            : of_factor[0] == shape[inputs_first ? 1 : 0]);
     if (!fits) {
-      return absl::InvalidArgumentError(absl::StrCat("'", factor.name, "', which was trained, does not fit weight '",
-                                                     name, "' of ", base, ", which has another shape"));
+      return absl::InvalidArgumentError(absl::StrCat("'", ShowName(factor.name),
+                                                     "', which was trained, does not fit weight '", ShowName(name),
+                                                     "' of ", EscapeUnprintable(base), ", which has another shape"));
     }
   }
   return absl::OkStatus();
@@ -284,11 +289,13 @@ absl::StatusOr<WeightSource> OpenSplitWeights(Env& env, const std::string& folde
   model::Decoder outline = model::Decoder::Uninitialised(config, at::kMeta);
   if (!lora) return OpenNamed(env, folder, outline.NamedWeights(), outline.parameters());
   if (config.head == model::Head::kValue) {
-    return absl::UnimplementedError(absl::StrCat(folder, ": parts of adapters beside a value head are not merged"));
+    return absl::UnimplementedError(
+        absl::StrCat(EscapeUnprintable(folder), ": parts of adapters beside a value head are not merged"));
   }
   if (base.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        folder, " has parts of adapters: give the model that they adapt, model.path of the run, with --base"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(EscapeUnprintable(folder),
+                     " has parts of adapters: give the model that they adapt, model.path of the run, with --base"));
   }
   TDOCK_RETURN_IF_ERROR(Annotate(outline.AddAdapters(*lora, 0), folder));
   outline.SetTrainable(true);

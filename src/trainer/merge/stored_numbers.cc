@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/tensor_torch/convert.h"
 
 namespace tdock::trainer {
@@ -52,8 +53,9 @@ absl::StatusOr<BoxFiles> BoxFiles::Open(Env& env, const std::vector<StoredTensor
     }
     const uint64_t size = file->bytes().size(), span = box.span_bytes();
     if (box.begin <= size && span <= size - box.begin) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(box.file, ": tensor '", tensor.name, "' would be at ", box.begin,
-                                                   ", ", span, " bytes, but the file has ", size));
+    return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(box.file), ": tensor '",
+                                                   model::ShowName(tensor.name), "' would be at ", box.begin, ", ",
+                                                   span, " bytes, but the file has ", size));
   };
   for (const StoredTensor& tensor : tensors) {
     for (const StoredBox& box : tensor.boxes) TDOCK_RETURN_IF_ERROR(add(tensor, box));
@@ -123,7 +125,7 @@ absl::Status BoxFiles::CopyWhole(const StoredTensor& tensor, const at::Tensor& i
     TDOCK_ASSIGN_OR_RETURN(const bool same, HasSameRows(copy, rows));
     if (same) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(copy.file, " has other numbers than ", tensor.boxes[0].file,
+        absl::StrCat(EscapeUnprintable(copy.file), " has other numbers than ", EscapeUnprintable(tensor.boxes[0].file),
                      ", though no rank says that it has a part only; are these shards of FSDP?"));
   }
   return absl::OkStatus();

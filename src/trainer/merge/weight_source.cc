@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/files/config.h"
 #include "trainer/merge/first_difference.h"
 
@@ -26,9 +27,10 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 absl::Status CheckTied(const WeightSource& source, size_t head, size_t embedding) {
   TDOCK_ASSIGN_OR_RETURN(const auto difference, FirstDifference(source, head, source, embedding, std::nullopt));
   if (!difference) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      JoinPath(source.config_folder, "config.json"), " says tie_word_embeddings: true, but in ", source.what, " ",
-      kHead, " is not ", source.weights[embedding].name, ": ", *difference, "; is it the config.json of this model?"));
+  return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(JoinPath(source.config_folder, "config.json")),
+                                                 " says tie_word_embeddings: true, but in ", source.what, " ", kHead,
+                                                 " is not ", source.weights[embedding].name, ": ", *difference,
+                                                 "; is it the config.json of this model?"));
 }
 
 void LeaveOut(size_t left_out, WeightSource& source) {
@@ -83,7 +85,7 @@ absl::Status ApplyTying(Env& env, WeightSource& source) {
   const bool has_head = architectures.is_array() && !architectures.empty() && architectures[0].is_string() &&
                         absl::EndsWith(architectures[0].get<std::string>(), "ForCausalLM");
   if (!has_head || head != none) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(source.what, " has no ", kHead, ", but ", path,
+  return absl::InvalidArgumentError(absl::StrCat(source.what, " has no ", kHead, ", but ", EscapeUnprintable(path),
                                                  " says tie_word_embeddings: false; its answers would be garbage"));
 }
 

@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/json_text.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/hostile_text.h"
 #include "trainer/checkpoint/parts/state_texts.h"
 #include "trainer/checkpoint/parts/tensor_parts.h"
 
@@ -45,6 +50,22 @@ TEST(TensorParts, EachNumberIsCopiedOnce) {
   EXPECT_EQ(plan->at(1).to, 1);
   EXPECT_EQ(plan->at(1).size, 3);
   EXPECT_TRUE(PlanCopies("x", parts, 3, 0, 10)->empty());
+}
+
+TEST(StateTexts, QuotesWhatFilesSay) {
+  const std::string hostile = AsciiJsonText(nlohmann::json(kHostileText));
+  const auto part = [](const std::string& name) { return TensorPart{.name = name, .begin = 0, .size = 2}; };
+  const std::string rank = absl::StrCat("state-rank-", kHostileText, ".json");
+  const std::vector<std::string> ranks = {rank};
+  for (const absl::Status& status :
+       {ParseStateTexts(absl::StrCat("{", hostile, ": 1}")).status(), ParseStateTexts(kHostileText).status(),
+        ParseStateTexts(absl::StrCat("{", hostile, ": \"a\", ", hostile, ": \"b\"}")).status(),
+        RanksThatWrote(ranks).status(), ParsePart(kHostileText, "x", 10, 1).status(),
+        ParsePart(absl::StrCat("x[", kHostileText, "/10]"), "x", 10, 1).status(),
+        PlanCopies("x", std::vector<TensorPart>{part(kHostileText), part(kHostileText)}, 0, 2, 2).status()}) {
+    EXPECT_THAT(status, Fails(absl::StatusCode::kInvalidArgument));
+    EXPECT_TRUE(IsSafeForTerminals(status.message())) << EscapeForTerminal(status.message());
+  }
 }
 
 TEST(StateTexts, RanksAreThoseThatTheFilesName) {

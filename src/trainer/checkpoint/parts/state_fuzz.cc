@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "core/base/testing/hostile_text.h"
 #include "trainer/checkpoint/parts/state_texts.h"
 #include "trainer/checkpoint/parts/tensor_parts.h"
 
@@ -25,6 +26,7 @@ void Check(bool holds) {
 
 void CheckPlan(const std::vector<TensorPart>& parts, int64_t begin, int64_t size, int64_t total) {
   const auto plan = PlanCopies("x", parts, begin, size, total);
+  CheckMessage(plan.status());
   if (!plan.ok()) return;
   int64_t next = 0;
   for (const PartCopy& copy : *plan) {
@@ -44,6 +46,7 @@ void ReadParts(const std::vector<std::string>& lines, int64_t total) {
     int64_t size = 0;
     if (!absl::SimpleAtoi(named.first, &size) || size < 0) continue;
     const auto part = ParsePart(named.second, "x", total, size);
+    CheckMessage(part.status());
     if (!part.ok()) continue;
     Check(part->begin >= 0 && part->size <= total - part->begin);
     Check(PartName("x", part->begin, total) == part->name);
@@ -61,10 +64,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tdock::trainer;
   const std::string input(reinterpret_cast<const char*>(data), size);
   const size_t cut = std::min(input.find('\0'), input.size());
-  ParseStateTexts(input.substr(0, cut)).status().IgnoreError();
+  tdock::CheckMessage(ParseStateTexts(input.substr(0, cut)).status());
   if (cut == input.size()) return 0;
   const std::vector<std::string> lines = absl::StrSplit(input.substr(cut + 1), '\n');
   const auto ranks = RanksThatWrote(lines);
+  tdock::CheckMessage(ranks.status());
   Check(!ranks.ok() || *ranks >= 1);
   for (const int64_t total : {int64_t{0}, int64_t{10}, kMost}) ReadParts(lines, total);
   return 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
@@ -20,7 +21,8 @@ absl::StatusOr<std::map<std::string, std::string>> ParseStateTexts(absl::string_
   if (!parsed.ok()) return parsed.status();
   std::map<std::string, std::string> texts;
   for (const auto& [name, value] : parsed->items()) {
-    if (!value.is_string()) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not a text"));
+    if (!value.is_string())
+      return absl::InvalidArgumentError(absl::StrCat("'", EscapeForMessage(name), "' is not a text"));
     texts[name] = value.get<std::string>();
   }
   return texts;
@@ -38,10 +40,11 @@ absl::StatusOr<int64_t> RanksThatWrote(std::span<const std::string> files) {
     const std::pair<absl::string_view, absl::string_view> numbers = absl::StrSplit(name, absl::MaxSplits("-of-", 1));
     int64_t rank = 0, of = 0;
     if (!absl::SimpleAtoi(numbers.first, &rank) || !absl::SimpleAtoi(numbers.second, &of) || rank < 1 || rank >= of) {
-      return absl::InvalidArgumentError(absl::StrCat(file, " is of no rank"));
+      return absl::InvalidArgumentError(absl::StrCat(EscapeForMessage(file), " is of no rank"));
     }
     if (!first.empty() && of != ranks) {
-      return absl::InvalidArgumentError(absl::StrCat("there are parts of different saves: ", first, " and ", file));
+      return absl::InvalidArgumentError(absl::StrCat("there are parts of different saves: ", EscapeForMessage(first),
+                                                     " and ", EscapeForMessage(file)));
     }
     ranks = of;
     first = file;

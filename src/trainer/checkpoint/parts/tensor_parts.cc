@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
@@ -21,8 +22,8 @@ absl::StatusOr<std::vector<size_t>> InOrder(std::span<const TensorPart> parts) {
   for (size_t i = 1; i < order.size(); ++i) {
     const TensorPart &before = parts[order[i - 1]], &part = parts[order[i]];
     if (part.begin >= before.end()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(before.name, " and ", part.name, " overlap: both have number ", part.begin));
+    return absl::InvalidArgumentError(absl::StrCat(EscapeForMessage(before.name), " and ", EscapeForMessage(part.name),
+                                                   " overlap: both have number ", part.begin));
   }
   return order;
 }
@@ -43,11 +44,12 @@ absl::StatusOr<TensorPart> ParsePart(absl::string_view name, absl::string_view t
   // Each part has one name: SimpleAtoi() takes spaces and signs, too.
   if (!in_brackets || !absl::SimpleAtoi(numbers.first, &part.begin) || !absl::SimpleAtoi(numbers.second, &of) ||
       PartName(tensor, part.begin, of) != name) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' does not end with the place of a part"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", EscapeForMessage(name), "' does not end with the place of a part"));
   }
   if (of != total || part.begin < 0 || part.begin > total || size > total - part.begin) {
     return absl::InvalidArgumentError(
-        absl::StrCat("part ", name, " has ", size, " numbers, which are none of ", total));
+        absl::StrCat("part ", EscapeForMessage(name), " has ", size, " numbers, which are none of ", total));
   }
   return part;
 }

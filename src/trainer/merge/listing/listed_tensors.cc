@@ -11,11 +11,13 @@
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
 
 using Json = nlohmann::json;
+using model::ShowName;
 
 constexpr size_t kMostDimensions = 8;
 constexpr uint64_t kMostNumbers = uint64_t{1} << 56;
@@ -54,7 +56,7 @@ absl::StatusOr<std::vector<int64_t>> Integers(const Json& json, const char* key)
   }
   for (const Json& value : list) {
     if (!value.is_number_integer() || value < 0 || value > static_cast<int64_t>(kMostNumbers)) {
-      return Wrong(absl::StrCat("'", key, "' has ", JsonText(value).substr(0, 40), ", which is no size"));
+      return Wrong(absl::StrCat("'", key, "' has ", EscapeUnprintable(JsonText(value), 40), ", which is no size"));
     }
     integers.push_back(value.get<int64_t>());
   }
@@ -81,7 +83,7 @@ absl::StatusOr<StoredBox> ParseBox(const Json& json) {
   TDOCK_ASSIGN_OR_RETURN(const std::string dtype, Text(json, "dtype"));
   const auto* known = std::find_if(std::begin(kDTypeTexts), std::end(kDTypeTexts),
                                    [&](const DTypeText& entry) { return dtype == entry.text; });
-  if (known == std::end(kDTypeTexts)) return Wrong(absl::StrCat("dtype ", dtype, " is not known"));
+  if (known == std::end(kDTypeTexts)) return Wrong(absl::StrCat("dtype ", EscapeForMessage(dtype), " is not known"));
   box.dtype = known->dtype;
   TDOCK_ASSIGN_OR_RETURN(box.sizes, Integers(json, "sizes"));
   TDOCK_ASSIGN_OR_RETURN(box.strides, Integers(json, "strides"));
@@ -119,7 +121,7 @@ absl::StatusOr<std::optional<size_t>> ShardDimension(const ListedTensor& tensor)
     const bool shard = absl::ConsumePrefix(&placement, "shard ") && absl::SimpleAtoi(placement, &found);
     if (!shard || i + 1 != tensor.placements.size() || found >= tensor.shape.size()) {
       return absl::UnimplementedError(
-          absl::StrCat("it is divided among ranks as (", absl::StrJoin(tensor.placements, ", "),
+          absl::StrCat("it is divided among ranks as (", EscapeForMessage(absl::StrJoin(tensor.placements, ", ")),
                        "); read are tensors that are sharded along the last dimension of the mesh, or replicated"));
     }
     dimension = found;
@@ -213,12 +215,12 @@ absl::StatusOr<ListedTensor> ParseListedTensor(absl::string_view line) {
   TDOCK_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(line, /*max_depth=*/3));
   if (json.contains("error")) {
     TDOCK_ASSIGN_OR_RETURN(const std::string error, Text(json, "error"));
-    return Wrong(error);
+    return Wrong(EscapeUnprintable(error));
   }
   ListedTensor tensor;
   TDOCK_ASSIGN_OR_RETURN(tensor.name, Text(json, "name"));
   absl::StatusOr<StoredBox> box = ParseBox(json);
-  if (!box.ok()) return Annotate(box.status(), tensor.name);
+  if (!box.ok()) return Annotate(box.status(), ShowName(tensor.name));
   tensor.box = *std::move(box);
   if (json.contains("offsets")) {
     TDOCK_ASSIGN_OR_RETURN(tensor.box.offsets, Integers(json, "offsets"));
@@ -233,11 +235,12 @@ absl::StatusOr<ListedTensor> ParseListedTensor(absl::string_view line) {
     return tensor;
   }
   TDOCK_ASSIGN_OR_RETURN(tensor.shape, Integers(json, "full_shape"));
-  if (NumbersIn(tensor.shape) < 0) return Wrong(absl::StrCat(tensor.name, ": its shape overflows"));
+  if (NumbersIn(tensor.shape) < 0) return Wrong(absl::StrCat(ShowName(tensor.name), ": its shape overflows"));
   const Json placements = json.value("placements", Json());
-  if (!placements.is_array() || placements.empty()) return Wrong(absl::StrCat(tensor.name, ": no placements"));
+  if (!placements.is_array() || placements.empty())
+    return Wrong(absl::StrCat(ShowName(tensor.name), ": no placements"));
   for (const Json& placement : placements) {
-    if (!placement.is_string()) return Wrong(absl::StrCat(tensor.name, ": a placement is no text"));
+    if (!placement.is_string()) return Wrong(absl::StrCat(ShowName(tensor.name), ": a placement is no text"));
     tensor.placements.push_back(placement.get<std::string>());
   }
   return tensor;
@@ -254,7 +257,7 @@ absl::StatusOr<std::vector<StoredTensor>> PutRanksTogether(const std::vector<Lis
   std::vector<StoredTensor> tensors;
   for (const std::string& name : order) {
     absl::StatusOr<StoredTensor> tensor = PutTogether(by_name[name]);
-    if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("tensor '", name, "'"));
+    if (!tensor.ok()) return Annotate(tensor.status(), absl::StrCat("tensor '", ShowName(name), "'"));
     tensors.push_back(*std::move(tensor));
   }
   return tensors;
@@ -263,7 +266,9 @@ absl::StatusOr<std::vector<StoredTensor>> PutRanksTogether(const std::vector<Lis
 absl::StatusOr<std::vector<StoredTensor>> PutBoxesTogether(const std::vector<ListedTensor>& listed) {
   std::map<std::string, StoredTensor> by_name;
   for (const ListedTensor& part : listed) {
-    const auto wrong = [&](absl::string_view what) { return Wrong(absl::StrCat("tensor '", part.name, "': ", what)); };
+    const auto wrong = [&](absl::string_view what) {
+      return Wrong(absl::StrCat("tensor '", ShowName(part.name), "': ", what));
+    };
     const auto [found, fresh] =
         by_name.try_emplace(part.name, StoredTensor{.name = part.name, .info = {part.box.dtype, part.shape}});
     StoredTensor& tensor = found->second;
@@ -290,8 +295,8 @@ absl::StatusOr<std::vector<StoredTensor>> PutBoxesTogether(const std::vector<Lis
     int64_t there = 0;
     for (const StoredBox& box : tensor.boxes) there += NumbersIn(box.sizes);
     if (there != NumbersIn(tensor.info.shape)) {
-      return Wrong(absl::StrCat("tensor '", name, "': its parts have ", there, " of ", NumbersIn(tensor.info.shape),
-                                " numbers"));
+      return Wrong(absl::StrCat("tensor '", ShowName(name), "': its parts have ", there, " of ",
+                                NumbersIn(tensor.info.shape), " numbers"));
     }
     tensors.push_back(std::move(tensor));
   }

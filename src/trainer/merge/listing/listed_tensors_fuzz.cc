@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "core/base/testing/hostile_text.h"
 #include "trainer/merge/listing/listed_tensors.h"
 
 namespace tdock::trainer {
@@ -41,9 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const absl::string_view line :
        absl::StrSplit(absl::string_view(reinterpret_cast<const char*>(data), size), '\n')) {
     absl::StatusOr<ListedTensor> tensor = ParseListedTensor(line);
+    tdock::CheckMessage(tensor.status());
     if (tensor.ok()) listed.push_back(*std::move(tensor));
   }
   for (const auto& put : {PutRanksTogether(listed), PutBoxesTogether(listed)}) {
+    tdock::CheckMessage(put.status());
     if (!put.ok()) continue;
     for (const StoredTensor& tensor : *put) CheckFilled(tensor);
   }

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "core/base/json_text.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/hostile_text.h"
 #include "trainer/merge/listing/megatron_names.h"
 
 namespace tdock::trainer {
@@ -49,6 +52,34 @@ TEST(ListedTensors, WhatCannotBeIsRefused) {
     EXPECT_THAT(ParseListedTensor(Line(rest)).status(), Fails(kInvalid, {})) << rest;
   }
   EXPECT_THAT(ParseListedTensor(R"({"error": "f: cut short"})").status(), Fails(kInvalid, {"f: cut short"}));
+}
+
+TEST(ListedTensors, QuotesWhatPicklesSay) {
+  const std::string hostile = AsciiJsonText(nlohmann::json(kHostileText));
+  const auto expect_quoted = [](const absl::Status& status) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(IsSafeForTerminals(status.message())) << EscapeForTerminal(status.message());
+  };
+  for (const char* line :
+       {R"({"error": H})", R"({"name": H})", R"({"name": H, "file": H, "begin": 0, "dtype": H})",
+        R"({"name": H, "file": H, "begin": 0, "dtype": "F32", "sizes": [H]})",
+        R"({"name": H, "file": H, "begin": 0, "dtype": "F32", "sizes": [1], "strides": [1], "rank": 0, "world": 1,
+            "full_shape": [4], "placements": H})",
+        R"({"name": H, "file": H, "begin": 0, "dtype": "F32", "sizes": [1], "strides": [1], "rank": 0, "world": 1,
+            "full_shape": [4], "placements": [1]})",
+        R"({H: 1, H: 2})", R"(H)"}) {
+    expect_quoted(ParseListedTensor(absl::StrReplaceAll(line, {{"H", hostile}})).status());
+  }
+  expect_quoted(ParseListedTensor(kHostileText).status());
+  ListedTensor shard = Shard(0, 1, 5, 5), box = shard;
+  shard.name = box.name = kHostileText;
+  shard.placements = {kHostileText};
+  box.box.offsets = {1, 1};
+  expect_quoted(PutBoxesTogether({box}).status());
+  for (const std::vector<ListedTensor>& listed : {std::vector{shard}, std::vector{shard, shard}}) {
+    expect_quoted(PutRanksTogether(listed).status());
+    expect_quoted(PutBoxesTogether(listed).status());
+  }
 }
 
 TEST(ListedTensors, ShardsOfUnequalSizesMakeUpTheWhole) {

@@ -58,7 +58,7 @@ class Mapping {
     for (const auto& [name, index] : by_name_) {
       const bool other = absl::StrContains(name, "_extra_state") || absl::StartsWith(name, "optimizer") ||
                          absl::StartsWith(name, "rng_state") || absl::StartsWith(name, "rerun_state");
-      if (!other && !used_.contains(index) && unknown.size() < 5) unknown.push_back(name);
+      if (!other && !used_.contains(index) && unknown.size() < 5) unknown.push_back(model::ShowName(name));
     }
     if (unknown.empty()) return std::move(weights_);
     return absl::InvalidArgumentError(
