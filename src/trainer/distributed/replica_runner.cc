@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
@@ -21,7 +22,8 @@ absl::StatusOr<StageRunner::Round> RoundIn(const std::string& text) {
   if (absl::SimpleAtoi(numbers.first, &round.dropped_rows) && absl::SimpleAtoi(numbers.second, &round.requeued_units)) {
     return round;
   }
-  return absl::InternalError(absl::StrCat("the rank that puts said '", text, "' instead of what became of the rows"));
+  return absl::InternalError(
+      absl::StrCat("the rank that puts said '", EscapeForMessage(text), "' instead of what became of the rows"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "core/base/process_memory.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/distributed/served_training.h"
 #include "trainer/stages/guard.h"
@@ -227,7 +228,8 @@ absl::Status TrainingCalls::CheckAlike(const RankCall::Answer& answer) const {
     TDOCK_ASSIGN_OR_RETURN(const Value::List numbers, position.Get<Value::List>());
     const auto found = trained_.find(name);
     if (numbers.size() != 2 || found == trained_.end()) {
-      return absl::InternalError(absl::StrCat(answer.who, " has a snapshot of '", name, "', which is no stage of it"));
+      return absl::InternalError(
+          absl::StrCat(answer.who, " has a snapshot of '", EscapeForMessage(name), "', which is no stage of it"));
     }
     TDOCK_ASSIGN_OR_RETURN(const int64_t step, numbers[0].Get<int64_t>());
     TDOCK_ASSIGN_OR_RETURN(const int64_t version, numbers[1].Get<int64_t>());

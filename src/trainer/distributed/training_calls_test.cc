@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
@@ -275,10 +274,9 @@ TEST(ServedTraining, ReadsNoCheckpointThatIsNotAsItsManifestSays) {
   ASSERT_TRUE(LoadedBy("").ok());
   const std::string folder = NewCheckpoint(3);
   EXPECT_THAT(LoadedBy(folder).status().message(), testing::Not(HasSubstr("has changed")));  // it lacks the model
-  const std::string with_file =
-      absl::StrReplaceAll(*Env::Real().ReadFile(folder + "/manifest.json"),
-                          {{R"("files": {})", R"("files": {"state.json": {"bytes": 2, "xxh3": "0"}})"}});
-  ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/manifest.json", with_file).ok());
+  Manifest with_file = *ReadManifest(Env::Real(), folder);
+  with_file.files["state.json"] = {.bytes = 2, .checksum = 0};
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/manifest.json", ManifestJson(with_file)).ok());
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), folder + "/state.json", "{}").ok());
   EXPECT_THAT(LoadedBy(folder).status(), Fails(absl::StatusCode::kDataLoss, {"state.json has changed", "rank 0"}));
 }

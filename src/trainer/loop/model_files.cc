@@ -1,9 +1,12 @@
 #include "trainer/loop/model_files.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/checkpoint.h"
@@ -53,6 +56,20 @@ uint64_t BytesToGoOn(const model::Decoder& decoder) {
   uint64_t bytes = 0;
   for (const auto& [name, weight] : saved) bytes += weight.nbytes();
   return bytes;
+}
+
+std::vector<std::string> RescueFolders(Env& env, const std::string& run_dir) {
+  std::filesystem::path run = std::filesystem::path(run_dir).lexically_normal();
+  if (!run.has_filename()) run = run.parent_path();  // a slash at the end
+  const std::string name = absl::StrCat(run.filename().string(), "-rescued-", ::getpid());
+  std::vector<std::string> folders;
+  for (const std::string& folder : {(run.parent_path() / name).string(), name}) {
+    std::string free = folder;
+    // Processes of other containers have the same numbers.
+    for (int number = 2; env.Exists(free); ++number) free = absl::StrCat(folder, "-", number);
+    folders.push_back(free);
+  }
+  return folders;
 }
 
 }  // namespace tdock::trainer

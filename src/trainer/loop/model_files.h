@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/env.h"
@@ -28,5 +29,9 @@ absl::Status SaveConfigToGoOn(Env& env, const std::string& folder, const model::
                               const text::Tokenizer& tokenizer, const ModelSection& section);
 // The bytes that it writes, about.
 uint64_t BytesToGoOn(const model::Decoder& decoder);
+
+// Folders, none of which is there, for a model whose run cannot write in its own, the best first: RUN-rescued-PID
+// beside it, and in the working folder.
+std::vector<std::string> RescueFolders(Env& env, const std::string& run_dir);
 
 }  // namespace tdock::trainer

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/base/utf8.h"
 #include "trainer/loop/sections.h"
 
 namespace tdock::trainer {
@@ -29,7 +30,8 @@ std::vector<std::string> CheckResources(const ResourcesSection& s) {
       counts = counts && absl::SimpleAtoi(count, &processes) && processes >= 1 && processes <= 1 << 16;
     }
     if (!counts) {
-      problems.push_back(absl::StrCat("'", item, "' is not a pool and its processes on each machine, such as train=1 ",
+      problems.push_back(absl::StrCat("'", EscapeForMessage(item),
+                                      "' is not a pool and its processes on each machine, such as train=1 ",
                                       "or rollout=2+2"));
     }
     if (!pools.insert(pool.first).second) problems.push_back(absl::StrCat("pool '", pool.first, "' is there twice"));
@@ -39,8 +41,9 @@ std::vector<std::string> CheckResources(const ResourcesSection& s) {
     const std::pair<std::string, std::string> role = absl::StrSplit(item, absl::MaxSplits('=', 1));
     const auto& known = RolesOfProcesses();
     if (std::find(known.begin(), known.end(), role.first) == known.end() || !pools.contains(role.second)) {
-      problems.push_back(absl::StrCat("'", item, "' is not a role and its pool: roles are ", absl::StrJoin(known, ", "),
-                                      ", and pools ", pools.empty() ? "none" : absl::StrJoin(pools, ", ")));
+      problems.push_back(absl::StrCat("'", EscapeForMessage(item), "' is not a role and its pool: roles are ",
+                                      absl::StrJoin(known, ", "), ", and pools ",
+                                      pools.empty() ? "none" : absl::StrJoin(pools, ", ")));
     }
     if (!given.insert(role.first).second) problems.push_back(absl::StrCat("role '", role.first, "' is there twice"));
   }

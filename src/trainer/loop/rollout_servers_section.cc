@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
@@ -41,7 +42,7 @@ void BindRolloutServers(config::Spec& spec, RolloutServersSection& s) {
     std::vector<std::string> wrong;
     for (const std::string& url : s.urls) {
       if (absl::StartsWith(url, "http://") || absl::StartsWith(url, "https://")) continue;
-      wrong.push_back(absl::StrCat("'", url, "' is no URL of a server: http://HOST:PORT is one"));
+      wrong.push_back(absl::StrCat("'", EscapeForMessage(url), "' is no URL of a server: http://HOST:PORT is one"));
     }
     return wrong;
   });

@@ -27,6 +27,8 @@ struct RunModels {
   // average, and back; null: none was kept. The policy comes last: it says that the run has ended. May throw.
   absl::Status SaveForUse(Env& env, const std::string& folder, const text::Tokenizer& tokenizer,
                           const ModelSection& section, const std::function<absl::Status()>& swap_average) const;
+  // Removes what SaveForUse() has written before it failed, as far as it can.
+  void RemoveSaved(Env& env, const std::string& folder) const;
 };
 
 }  // namespace tdock::trainer

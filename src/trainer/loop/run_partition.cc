@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/stages/external_stage.h"
 
 namespace tdock::trainer {
@@ -123,11 +124,12 @@ absl::Status RunPartition::CheckExternal(const std::vector<std::unique_ptr<Stage
   for (const std::string& name : section_.external_stages) {
     if (std::find(possible.begin(), possible.end(), name) != possible.end()) continue;
     const bool exists = std::find(all.begin(), all.end(), name) != all.end();
-    return absl::InvalidArgumentError(
-        absl::StrCat("trainer.external_stages: ",
-                     exists ? absl::StrCat("stage '", name, "' needs the weights that this process trains; ")
-                            : absl::StrCat("there is no stage '", name, "'; there is ", absl::StrJoin(all, ", "), "; "),
-                     rather));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "trainer.external_stages: ",
+        exists ? absl::StrCat("stage '", EscapeForMessage(name), "' needs the weights that this process trains; ")
+               : absl::StrCat("there is no stage '", EscapeForMessage(name), "'; there is ", absl::StrJoin(all, ", "),
+                              "; "),
+        rather));
   }
   return absl::OkStatus();
 }

@@ -30,6 +30,9 @@ const std::string& ResumeMode(const TrainerSection& section) {
 // Whether a run has begun to write there; perhaps it was killed right after RunDirectory::Create().
 bool HoldsRun(Env& env, const std::string& path) {
   if (env.Exists(JoinPath(path, "config.yaml")) || env.Exists(JoinPath(path, kLock))) return true;
+  if (const auto places = CheckpointFolder(env, CheckpointsPath(path)).List(); places.ok() && !places->empty()) {
+    return true;  // whose other files somebody has removed
+  }
   const auto names = env.Exists(path) ? env.List(path) : std::vector<std::string>();
   return names.ok() && *names == std::vector<std::string>{"tensorboard"};
 }
@@ -56,6 +59,25 @@ std::optional<std::string> WholeBefore(Env& env, const CheckpointFolder& folder,
   return std::nullopt;
 }
 
+// Advice instead of going on from a checkpoint that cannot be used. `before`: those before it.
+std::string Rather(Env& env, const CheckpointFolder& folder, std::vector<CheckpointPlace> before,
+                   absl::string_view key) {
+  const std::optional<std::string> whole = WholeBefore(env, folder, std::move(before));
+  return whole ? absl::StrCat("To go on from the one before: ", key, "=", *whole)
+               : std::string("None before it is whole: to begin anew, name another folder in trainer.run_dir");
+}
+
+// The checkpoints before `checkpoint` in the folder that it is in.
+std::vector<CheckpointPlace> PlacesBefore(const CheckpointFolder& folder, const std::string& checkpoint) {
+  const auto places = folder.List();
+  if (!places.ok()) return {};
+  const auto at = std::find_if(places->begin(), places->end(), [&](const CheckpointPlace& place) {
+    std::error_code error;
+    return std::filesystem::equivalent(folder.PathOf(place), checkpoint, error) && !error;
+  });
+  return at == places->end() ? std::vector<CheckpointPlace>() : std::vector(places->begin(), at);
+}
+
 absl::Status FindNewest(Env& env, const std::string& run_dir, const std::string& config_yaml, RunStart& start) {
   const CheckpointFolder folder(env, CheckpointsPath(run_dir));
   TDOCK_ASSIGN_OR_RETURN(std::vector<CheckpointPlace> places, folder.List());
@@ -74,9 +96,7 @@ absl::Status FindNewest(Env& env, const std::string& run_dir, const std::string&
   auto manifest = VerifyCheckpoint(env, start.checkpoint);
   if (!manifest.ok()) {
     places.pop_back();
-    const std::optional<std::string> before = WholeBefore(env, folder, std::move(places));
-    const std::string rather = before ? absl::StrCat("To go on from the one before: trainer.resume_mode=", *before)
-                                      : std::string("No other is whole: to begin anew, name another folder");
+    const std::string rather = Rather(env, folder, std::move(places), "trainer.resume_mode");
     const absl::StatusCode code = absl::IsFailedPrecondition(manifest.status()) ? absl::StatusCode::kFailedPrecondition
                                                                                 : absl::StatusCode::kDataLoss;
     return absl::Status(
@@ -155,7 +175,14 @@ absl::StatusOr<RunStart> FindStart(Env& env, const TrainerSection& section, cons
   auto manifest = VerifyCheckpoint(env, mode);
   if (!manifest.ok()) {
     const char* const key = section.resume_mode == "resume_path" ? "trainer.resume_from_path" : "trainer.resume_mode";
-    return Annotate(manifest.status(), absl::StrCat(key, " = ", mode, " is not the folder of a whole checkpoint"));
+    std::string rather;
+    if (std::error_code error; absl::IsDataLoss(manifest.status())) {
+      const CheckpointFolder folder(env, std::filesystem::canonical(mode, error).parent_path().string());
+      rather = absl::StrCat(". ", Rather(env, folder, PlacesBefore(folder, mode), key));
+    }
+    return absl::Status(manifest.status().code(),
+                        absl::StrCat(key, " = ", mode, " is not the folder of a whole checkpoint: ",
+                                     manifest.status().message(), rather));
   }
   start.manifest = *std::move(manifest);
   return start;

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 
@@ -19,7 +20,7 @@ absl::StatusOr<SaveFreq> ParseSaveFreq(absl::string_view text) {
     return freq;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", text,
+      "'", EscapeForMessage(text),
       "' is neither a number of steps, such as 50, nor a time of a second at least, such as 30min or 1h30m"));
 }
 

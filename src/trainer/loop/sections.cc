@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/base/utf8.h"
 #include "core/config/nearest_values.h"
 #include "model/decoder/device.h"
 #include "model/files/config.h"
@@ -283,7 +284,7 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
   spec.Check({"trainer.profile_steps"}, [&s]() -> std::vector<std::string> {
     for (const std::string& step : s.profile_steps) {
       if (int64_t number = 0; !absl::SimpleAtoi(step, &number) || number < 1) {
-        return {absl::StrCat("'", step, "' is not the number of a step, which are counted from 1")};
+        return {absl::StrCat("'", EscapeForMessage(step), "' is not the number of a step, which are counted from 1")};
       }
     }
     return {};
@@ -396,7 +397,8 @@ void BindEvaluations(config::Spec& spec, TrainerSection& s, const std::vector<st
     std::vector<std::string> wrong;
     for (const std::string& name : s.evaluations) {
       if (absl::c_linear_search(names, name)) continue;
-      wrong.push_back(absl::StrCat("\"", name, "\" is not measured here; there are ", absl::StrJoin(names, ", ")));
+      wrong.push_back(absl::StrCat("\"", EscapeForMessage(name), "\" is not measured here; there are ",
+                                   absl::StrJoin(names, ", ")));
     }
     return wrong;
   });

@@ -11,6 +11,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "trainer/executor/explain_socket.h"
@@ -41,6 +43,9 @@ std::string Grouped(int64_t number) {
   for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
   return digits;
 }
+
+constexpr char kLosses[] = "loop/lost_logs";  // in the state
+constexpr size_t kMostLosses = 100;           // in the report
 
 // The step that is being carried out.
 struct OpenStep {
@@ -103,6 +108,7 @@ class PreparedRun final : public TrainingRun {
       TDOCK_ASSIGN_OR_RETURN(lock_, LockRun(run_->path()));
     }
     config_.trainer.run_dir = run_->path();
+    NoteLosses();
     checkpoints_.emplace(context_.env, context_.clock, run_->path(), start.manifest.place,
                          RunCheckpoints::Options{.freq = *ParseSaveFreq(config_.trainer.save_freq),
                                                  .most_kept = config_.trainer.max_checkpoints_to_keep,
@@ -111,7 +117,10 @@ class PreparedRun final : public TrainingRun {
                          context_.log);
     checkpoints_->on_written = [this](const CheckpointPlace& place) { return partition_->Commit(place.step); };
     if (!start.checkpoint.empty()) {
-      context_.log(absl::StrCat("going on from ", start.checkpoint, ", after ", ToText(start.manifest.place)));
+      context_.log(absl::StrCat("going on from ", start.checkpoint, ", after ", ToText(start.manifest.place),
+                                start.manifest.has_checksum
+                                    ? ""
+                                    : "; an older version wrote its manifest.json, which has no checksum of its own"));
     }
     return absl::OkStatus();
   }
@@ -127,17 +136,25 @@ class PreparedRun final : public TrainingRun {
     absl::Status status;
     {
       const StopNotice notice(context_, [this] { return WouldBeLost(); });
-      const std::unique_ptr<RunExplainer> explainer = StartExplainer();
+      explainer_ = StartExplainer();
       status = Guarded([&] { return TrainAndSave(); });
       stages_.Stop().IgnoreError();  // whose errors RunSteps() has returned
-      if (absl::IsCancelled(status) && !context_.CheckStop().ok()) status = Guarded([&] { return SaveStopped(); });
+      if (absl::IsCancelled(status) && !context_.CheckStop().ok()) {
+        status = Guarded([&] { return SaveStopped(); });
+        unsaved_ = unsaved_ || !absl::IsCancelled(status);
+      }
+      if (unsaved_ && !status.ok() && !absl::IsCancelled(status)) status = Rescued(status);
       checkpoints_->Finish();
+      explainer_.reset();
     }
     partition_->Close();
     head.problem = std::string(status.message());
+    NoteLosses();
+    for (const std::string& loss : losses_) head.facts.emplace_back("lost", loss);
     const absl::Status reported = Guarded([&] { return run_->WriteReport(head); });
     TDOCK_RETURN_IF_ERROR(status);
-    TDOCK_RETURN_IF_ERROR(reported);
+    // The trained weights are saved.
+    if (!reported.ok()) context_.log(absl::StrCat("warning: the report was not written: ", reported.message()));
     result_.first = validation_.first();
     result_.last = validation_.last();
     report_.End();
@@ -194,6 +211,9 @@ class PreparedRun final : public TrainingRun {
       TDOCK_RETURN_IF_ERROR(state.Get("step/metrics", open_->metrics));
     }
     TDOCK_ASSIGN_OR_RETURN(logs_, saved.Logs());
+    if (const auto lost = state.texts().find(kLosses); lost != state.texts().end()) {
+      losses_ = absl::StrSplit(lost->second, '\n', absl::SkipEmpty());
+    }
     return partition_->shared() ? partition_->RollBack(result_.steps, models_.policy.version) : absl::OkStatus();
   }
 
@@ -203,6 +223,7 @@ class PreparedRun final : public TrainingRun {
     state.SetInteger("loop/steps", result_.steps);
     state.SetText("loop/ended", result_.ended);
     state.SetNumber("loop/seconds", absl::ToDoubleSeconds(earlier_ + (context_.clock.Now() - started_)));
+    if (!losses_.empty()) state.SetText(kLosses, absl::StrJoin(losses_, "\n"));
     stages_.Save(state);
     state.Set("validation", validation_);
     state.Set("report", report_);
@@ -309,7 +330,36 @@ class PreparedRun final : public TrainingRun {
     AddSpeed(peak_flops_, metrics);
     moment_.NoteStep(metrics);
     context_.progress.Update(step, report_.Take(stages_.plan().shown, step, metrics));
-    return run_->LogMetrics(config_.recipe, step, metrics);
+    return Logged(run_->LogMetrics(config_.recipe, step, metrics));
+  }
+
+  // Handles the failure of a log: in the last step, the model is worth more than the logs.
+  absl::Status Logged(const absl::Status& status) {
+    NoteLosses();
+    if (status.ok()) return status;
+    unsaved_ = true;
+    if (result_.ended.empty()) return status;
+    context_.log(absl::StrCat("warning: the log of the last step is not whole: ", status.message()));
+    return absl::OkStatus();
+  }
+
+  // Tells what was removed or cut in the run's folder, and puts back what others look for in it.
+  void NoteLosses() {
+    for (const std::string& loss : run_->TakeLosses()) {
+      context_.log(absl::StrCat("warning: ", loss));
+      if (losses_.size() < kMostLosses) losses_.push_back(loss);
+    }
+    if (!run_->TakeRemade()) return;
+    lock_.reset();
+    absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRun(run_->path());
+    absl::Status remade = lock.status();
+    if (lock.ok()) lock_ = *std::move(lock);
+    remade.Update(partition_->Announce(run_->path(), stages_.plan().stages));
+    if (explainer_ != nullptr) {
+      explainer_.reset();  // its socket was in the folder
+      explainer_ = StartExplainer();
+    }
+    if (!remade.ok()) context_.log(absl::StrCat("warning: ", remade.message()));
   }
 
   absl::Status Validate(int64_t step, StepMetrics& gathered) {
@@ -319,7 +369,7 @@ class PreparedRun final : public TrainingRun {
                            validation_.Run(step, stages_.plan().evaluations, gathered));
     validated_ = validation_.last();
     if (validation_.MeetsStopRule()) result_.ended = config_.trainer.stop_when;
-    return run_->LogSamples(config_.recipe, step, answers);
+    return Logged(run_->LogSamples(config_.recipe, step, answers));
   }
 
   // Answers `tdock explain` while it lives; null, with a warning, where the folder cannot have a socket.
@@ -355,8 +405,8 @@ class PreparedRun final : public TrainingRun {
     for (const StageSpan& span : taken.spans) {
       spans.push_back({span.stage, span.works, seconds(span.begin), seconds(span.end), span.rows});
     }
-    TDOCK_RETURN_IF_ERROR(run_->LogTimeline(config_.recipe, step, spans));
-    return Profile(step, taken, metrics);
+    TDOCK_RETURN_IF_ERROR(Logged(run_->LogTimeline(config_.recipe, step, spans)));
+    return Logged(Profile(step, taken, metrics));
   }
 
   // What the other processes did, too; and the trace of the step, where that is asked for.
@@ -398,7 +448,9 @@ class PreparedRun final : public TrainingRun {
   // What the checkpoint of this moment, with `state`, the logs and the dock as they are, holds.
   absl::StatusOr<CheckpointContents> Contents(const CheckpointPlace& place, State state,
                                               std::shared_ptr<const model::Decoder> policy) {
-    TDOCK_ASSIGN_OR_RETURN(const LogPosition logs, run_->Position());
+    const absl::StatusOr<LogPosition> logs = run_->Position();
+    NoteLosses();
+    TDOCK_RETURN_IF_ERROR(logs.status());
     RemoteStages::WriteParts write_parts = nullptr;
     if (context_.remote != nullptr) {
       TDOCK_ASSIGN_OR_RETURN(write_parts, context_.remote->SnapshotParts(place.step, place.part));
@@ -407,7 +459,7 @@ class PreparedRun final : public TrainingRun {
                        .state = std::move(state),
                        .write_parts = std::move(write_parts),
                        .fingerprint = fingerprint_,
-                       .logs = logs,
+                       .logs = *logs,
                        .policy = std::move(policy),
                        .splits_policy = stages_.SplitsPolicy(),
                        .tokenizer = *inputs_.tokenizer,
@@ -471,30 +523,68 @@ class PreparedRun final : public TrainingRun {
     Enter(result_.steps, "saving the model");
     checkpoints_->Finish();  // other ranks have the state of one moment only
     if (!ParseSaveFreq(config_.trainer.save_freq)->never()) {
-      const CheckpointPlace place{result_.steps, 0};
-      TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(place, /*copies=*/false));
-      const absl::Status saved = checkpoints_->WriteNow(place, validated_, std::move(contents));
+      const absl::Status saved = Guarded([&]() -> absl::Status {
+        const CheckpointPlace place{result_.steps, 0};
+        TDOCK_ASSIGN_OR_RETURN(CheckpointContents contents, ContentsNow(place, /*copies=*/false));
+        return checkpoints_->WriteNow(place, validated_, std::move(contents));
+      });
       // The model is what counts now.
       if (!saved.ok()) context_.log(absl::StrCat("warning: ", saved.message()));
     }
     TDOCK_RETURN_IF_ERROR(PrepareWeights());
-    std::function<absl::Status()> swap_average;
-    if (stages_.averages()) swap_average = [this] { return stages_.SwapAverage(); };
-    TDOCK_RETURN_IF_ERROR(
-        models_.SaveForUse(context_.env, run_->checkpoint_path(), *inputs_.tokenizer, config_.model, swap_average));
+    const absl::Status saved = SaveModel(run_->checkpoint_path());
+    if (!saved.ok()) {
+      if (!SaveElsewhere()) {
+        return absl::Status(saved.code(), absl::StrCat(saved.message(), ". ", WouldBeLost()));
+      }
+      context_.log(absl::StrCat("warning: the model is in ", result_.checkpoint,
+                                ", which is not in the folder of the run, ",
+                                "because it could not be written there: ", saved.message()));
+    }
     // The model is there, whatever comes of that.
     if (const absl::Status evaluated = Guarded([&] { return EvaluateSaved(); }); !evaluated.ok()) {
-      context_.log(absl::StrCat("warning: evaluating ", run_->checkpoint_path(), ": ", evaluated.message()));
+      context_.log(absl::StrCat("warning: evaluating ", result_.checkpoint, ": ", evaluated.message()));
     }
-    return run_->Sync();
+    if (const absl::Status synced = run_->Sync(); !synced.ok()) {
+      context_.log(absl::StrCat("warning: the logs are not whole: ", synced.message()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveModel(const std::string& folder) {
+    std::function<absl::Status()> swap_average;
+    if (stages_.averages()) swap_average = [this] { return stages_.SwapAverage(); };
+    TDOCK_RETURN_IF_ERROR(Guarded(
+        [&] { return models_.SaveForUse(context_.env, folder, *inputs_.tokenizer, config_.model, swap_average); }));
+    result_.checkpoint = folder;
+    return absl::OkStatus();
+  }
+
+  // False, with nothing left, if nothing can be written beside the folder of the run nor in the working folder.
+  bool SaveElsewhere() {
+    if (std::exchange(sought_, true)) return false;
+    for (const std::string& folder : RescueFolders(context_.env, run_->path())) {
+      const absl::Status saved = SaveModel(folder);
+      if (saved.ok()) return true;
+      context_.log(absl::StrCat("warning: the model could not be saved in ", folder, ": ", saved.message()));
+      models_.RemoveSaved(context_.env, folder);
+    }
+    return false;
+  }
+
+  // The error of a run that ends because its logs cannot be written, after it has saved what it has trained.
+  absl::Status Rescued(const absl::Status& why) {
+    if (step_ == 0 || !Guarded([&] { return PrepareWeights(); }).ok() || !SaveElsewhere()) return why;
+    return absl::Status(why.code(), absl::StrCat(why.message(), ". The weights of step ", step_.load(), " are in ",
+                                                 result_.checkpoint));
   }
 
   // What the evaluations say before and after training, and of the folder that is left for use.
   absl::Status EvaluateSaved() {
     if (validation_.last().empty()) return absl::OkStatus();
-    TDOCK_ASSIGN_OR_RETURN(
-        result_.saved, EvaluateFolder(context_.env, run_->checkpoint_path(), config_.model, stages_.plan().evaluations,
-                                      validation_.last(), models_.policy));
+    TDOCK_ASSIGN_OR_RETURN(result_.saved,
+                           EvaluateFolder(context_.env, result_.checkpoint, config_.model, stages_.plan().evaluations,
+                                          validation_.last(), models_.policy));
     nlohmann::ordered_json figures;
     figures["before"] = validation_.first();
     figures["after"] = validation_.last();
@@ -536,6 +626,7 @@ class PreparedRun final : public TrainingRun {
   const RunContext context_;
   RunInputs inputs_;
   std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<RunExplainer> explainer_;  // while it trains
   std::unique_ptr<RunDirectory> run_;
   Workers workers_;
   RunModels models_;
@@ -556,8 +647,11 @@ class PreparedRun final : public TrainingRun {
   bool begun_ = false;  // whether step 0 is done
   std::atomic<int64_t> step_ = 0;
   RunResult result_;
-  Metrics validated_;  // of the last step
-  bool more_ = false;  // whether there is a next step
+  Metrics validated_;                // of the last step
+  std::vector<std::string> losses_;  // of the folder, see RunDirectory::TakeLosses()
+  bool unsaved_ = false;             // a log, or the state of a run that is told to stop, could not be written
+  bool sought_ = false;              // SaveElsewhere() has tried all places
+  bool more_ = false;                // whether there is a next step
   std::unique_ptr<OpenStep> open_;
   int64_t parts_ = 0;                 // how often the run was stopped in this step
   std::optional<State> before_step_;  // see RunStages::CanBeSaved()

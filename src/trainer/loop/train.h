@@ -19,6 +19,7 @@ namespace tdock::trainer {
 
 struct RunResult {
   std::string run_dir;
+  std::string checkpoint;  // the folder with the model that is left for use; elsewhere if run_dir could not be written
   int64_t steps = 0;
   std::string ended;  // why: "all 200 steps", "the end of epoch 3", "val/accuracy >= 0.3"
   // Of the validation before the first step and after the last; empty where there was none.
@@ -31,10 +32,11 @@ class TrainingRun {
  public:
   virtual ~TrainingRun() = default;
 
-  // Trains, and leaves a checkpoint in the run directory. Call it once. An error names the recipe and the step, and
-  // what failed in it: the stage and the samples, or the file; everything written before stays readable, and the report
-  // says how far the run got. A run that is told to stop is Cancelled, between two steps or while it waits for another
-  // process. Does not throw.
+  // Trains, and leaves a checkpoint in the run directory, or beside it or in the working folder if nothing can be
+  // written there: see RunResult::checkpoint. Call it once. An error names the recipe and the step, and what failed in
+  // it: the stage and the samples, or the file; everything written before stays readable, and the report says how far
+  // the run got. Where the logs could not be written, the error says where the weights were saved. A run that is told
+  // to stop is Cancelled, between two steps or while it waits for another process. Does not throw.
   virtual absl::StatusOr<RunResult> Train() = 0;
 };
 

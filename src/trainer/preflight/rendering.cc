@@ -53,7 +53,7 @@ std::string Escaped(absl::string_view text) {
       escaped += "\\n\n";
     } else if (next.code == '\t') {
       escaped += "\\t";
-    } else if (IsControl(next.code) || bytes == kOpen || bytes == kClose) {
+    } else if (IsUnprintable(next.code) || bytes == kOpen || bytes == kClose) {
       absl::StrAppendFormat(&escaped, "\\u%04x", static_cast<uint32_t>(next.code));
     } else {
       absl::StrAppend(&escaped, bytes);

@@ -391,12 +391,28 @@ TEST(GoingOn, FromADamagedCheckpointIsRefusedAndTheOneBeforeOffered) {
     EXPECT_THAT(stopped.GoOn(),
                 Fails(absl::StatusCode::kDataLoss, {newest, "state.safetensors", "trainer.resume_mode=" + before}));
   }
-  // Foreign: somebody else's manifest, and a newer version's.
+  // The manifest does not list what has changed: as it is, as if it had been written so, and that of an older version.
   const std::string manifest = newest + "/manifest.json";
   std::string text = *Env::Real().ReadFile(manifest);
+  Manifest without = *ReadManifest(Env::Real(), newest);
+  ASSERT_EQ(without.files.erase("state.safetensors"), 1u);
+  nlohmann::ordered_json edited = nlohmann::ordered_json::parse(text);
+  edited["files"].erase("state.safetensors");
+  nlohmann::ordered_json old = edited;
+  old["version"] = 1;
+  old.erase("manifest_xxh3");
+  ASSERT_EQ(WriteFileAtomically(Env::Real(), file, changed), absl::OkStatus());
+  for (const auto& [listing, name] :
+       {std::pair(edited.dump(), "manifest_xxh3"), {ManifestJson(without), "not list"}, {old.dump(), "not list"}}) {
+    ASSERT_EQ(WriteFileAtomically(Env::Real(), manifest, listing), absl::OkStatus());
+    EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kDataLoss, {newest, name, "trainer.resume_mode=" + before}));
+    EXPECT_THAT(stopped.GoOn({"trainer.resume_mode=" + newest}),
+                Fails(absl::StatusCode::kDataLoss, {newest, name, "trainer.resume_mode=", "step-000001"}));
+  }
+  // Foreign: somebody else's manifest, and a newer version's.
   ASSERT_EQ(WriteFileAtomically(Env::Real(), manifest, "{}"), absl::OkStatus());
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kDataLoss, {manifest, before}));
-  ASSERT_EQ(WriteFileAtomically(Env::Real(), manifest, text.replace(text.find("\"version\": 1"), 12, "\"version\": 9")),
+  ASSERT_EQ(WriteFileAtomically(Env::Real(), manifest, text.replace(text.find("\"version\": 2"), 12, "\"version\": 9")),
             absl::OkStatus());
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kFailedPrecondition, {manifest, "version 9", before}));
 
@@ -502,7 +518,7 @@ TEST(GoingOn, IsForeseenWhereThereIsACheckpoint) {
 
 TEST(GoingOn, WithoutACheckpointBeginsTheSameRunAnewAndNoOther) {
   SmallRun run("sft", {"trainer.save_freq=0"});
-  FailingEnv env(Env::Real(), 0, "/run/checkpoint/");
+  FailingEnv env(Env::Real(), 0, "/run/metrics.jsonl");
   EXPECT_FALSE(run.Train({.env = env}).ok());
   EXPECT_THAT(run.Train({.overrides = {"seed=2"}}).status(),
               Fails(absl::StatusCode::kAlreadyExists, {"another configuration", run.run_dir()}));

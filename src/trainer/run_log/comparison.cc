@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/config/spec.h"
 #include "trainer/run_log/metrics_log.h"
 #include "trainer/run_log/page.h"
@@ -31,7 +32,7 @@ absl::StatusOr<ComparedRun> ReadRun(Env& env, const std::string& folder) {
   const std::string path = JoinPath(folder, "metrics.jsonl");
   if (!env.Exists(path)) {
     return absl::NotFoundError(
-        absl::StrCat("there is no metrics.jsonl in ", folder, ": it is not the folder of a run"));
+        absl::StrCat("there is no metrics.jsonl in ", EscapeUnprintable(folder), ": it is not the folder of a run"));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::string lines, env.ReadFile(path));
   ComparedRun run{.folder = folder, .metrics = ReadMetrics(lines), .config = {}, .problem = {}};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -74,18 +75,23 @@ LogRecord RoundedForPlot(double value) {
 
 MetricsLog ReadMetrics(absl::string_view metrics_jsonl) {
   std::vector<PhaseMetrics> phases;
+  std::vector<std::map<std::string, size_t>> places;  // of each phase, in its series
   const int64_t unreadable = ForEachRecord(metrics_jsonl, [&](const LogRecord& record) {
     const std::string name = TextOf(record, "phase");
     auto phase = std::find_if(phases.begin(), phases.end(), [&](const PhaseMetrics& p) { return p.name == name; });
     const int64_t step = record["step"].get<int64_t>();
     if (phase == phases.end()) {
       phase = phases.insert(phases.end(), PhaseMetrics{.name = name, .series = {}, .first_step = step});
+      places.emplace_back();
     }
+    std::map<std::string, size_t>& known = places[static_cast<size_t>(phase - phases.begin())];
     phase->first_step = std::min(phase->first_step, step);
     phase->last_step = std::max(phase->last_step, step);
     for (const auto& [tag, value] : record.items()) {
       if (tag == "phase" || tag == "step" || (!value.is_number() && !value.is_null())) continue;
-      Series& series = FindOrAdd(phase->series, tag);
+      const auto [place, is_new] = known.try_emplace(tag, phase->series.size());
+      if (is_new) phase->series.emplace_back(tag, Series());
+      Series& series = phase->series[place->second].second;
       series.steps.push_back(step);
       series.values.push_back(value.is_null() ? std::nan("") : value.get<double>());
     }

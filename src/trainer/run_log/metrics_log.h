@@ -33,14 +33,6 @@ int64_t ForEachRecord(absl::string_view lines, Function take) {
 // The text under `name`; empty if there is none.
 std::string TextOf(const LogRecord& record, const char* name);
 
-template <class T>
-T& FindOrAdd(std::vector<std::pair<std::string, T>>& entries, const std::string& name) {
-  for (auto& [key, value] : entries) {
-    if (key == name) return value;
-  }
-  return entries.emplace_back(name, T{}).second;
-}
-
 // Six significant digits, which are more than a plot can show, and keep a page small; null if it is not finite.
 LogRecord RoundedForPlot(double value);
 

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
@@ -44,7 +45,7 @@ std::string FigureText(double value) {
 }
 
 std::string Text(const Progress::Figure& figure) {
-  return absl::StrCat(figure.name, " ", FigureText(figure.value), figure.note);
+  return absl::StrCat(EscapeUnprintable(figure.name), " ", FigureText(figure.value), EscapeUnprintable(figure.note));
 }
 
 bool LocaleIsUtf8() {
@@ -89,7 +90,7 @@ void Progress::Begin(std::string phase, int64_t total, int64_t done, std::string
   const MutexLock lock(mu_);
   if (running_) Finish("", "");
   running_ = true;
-  phase_ = std::move(phase);
+  phase_ = EscapeUnprintable(phase);
   unit_ = std::move(unit);
   doing_.clear();
   total_ = total;
@@ -123,7 +124,7 @@ void Progress::Update(int64_t step, const Figures& figures) {
 
 void Progress::Doing(std::string what) {
   const MutexLock lock(mu_);
-  doing_ = std::move(what);
+  doing_ = EscapeUnprintable(what);
 }
 
 void Progress::Tick() {
@@ -164,7 +165,7 @@ void Progress::Finish(absl::string_view verdict, absl::string_view remark) {
   }
   absl::StrAppend(&text, " in ", ClockText(clock_.Now() - begun_));
   for (const Figure& figure : figures_) absl::StrAppend(&text, ", ", Text(figure));
-  if (!remark.empty()) absl::StrAppend(&text, "; ", remark);
+  if (!remark.empty()) absl::StrAppend(&text, "; ", EscapeUnprintable(remark));
   output_.write(absl::StrCat(text, "\n"));
 }
 
@@ -221,7 +222,9 @@ std::string Progress::TerminalLine(int columns) const {
   }
   std::string line = absl::StrCat(head, tail);
   if (static_cast<int>(line.size()) > room) line = absl::StrCat(head, counts);
-  return line.substr(0, static_cast<size_t>(std::max(room, 0)));
+  line.resize(std::min(line.size(), static_cast<size_t>(std::max(room, 0))));
+  line.resize(line.size() - UnfinishedUtf8(line));
+  return line;
 }
 
 ProgressTicker::ProgressTicker(Progress& progress, Clock& clock)

@@ -1,9 +1,11 @@
 #include "trainer/run_log/progress.h"
+#include "core/base/testing/hostile_text.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/testing/fake_clock.h"
 
@@ -54,6 +56,25 @@ TEST_F(ProgressTest, ALongRunFillsItsLogWithNoMoreThanAHundredLines) {
   const std::string written = Written();
   EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), 100);
   EXPECT_TRUE(absl::StrContains(written, "grpo 9900/10000 (99%), 13:45:00, 8:20 left\n")) << written;
+}
+
+TEST_F(ProgressTest, EscapesWhatWouldChangeATerminal) {
+  for (const int columns : {0, 60, 300}) {
+    columns_ = columns;
+    Progress progress(Output(), clock_);
+    progress.Begin(kHostileText, 2);
+    progress.Doing(kHostileText);
+    clock_.Advance(absl::Minutes(1));
+    progress.Tick();
+    clock_.Advance(absl::Minutes(1));
+    progress.Update(1, {{kHostileText, 1, kHostileText}});
+    progress.End(kHostileText);
+    std::string written = absl::StrReplaceAll(Written(), {{"\r", ""}, {"\x1b[K", ""}});
+    EXPECT_TRUE(absl::EndsWith(written, "\n"));
+    written.pop_back();
+    EXPECT_TRUE(IsSafeForTerminals(written, columns == 0 ? "\n" : "")) << EscapeForTerminal(written);
+    EXPECT_FALSE(absl::StrContains(written, "\nFAKE"));
+  }
 }
 
 TEST_F(ProgressTest, LeavesOneLineAtTheEndOfAPhase) {

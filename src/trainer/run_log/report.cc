@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/str_format.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "trainer/run_log/metrics_log.h"
@@ -44,10 +47,13 @@ struct SamplesLog {
 
 // The answers of a few steps, evenly spread from the first to the last; one array for each step.
 SamplesLog ReadSamples(absl::string_view samples_jsonl) {
-  std::vector<std::pair<std::string, std::vector<Json>>> groups;
+  std::vector<std::vector<Json>> groups;
+  std::map<std::pair<std::string, int64_t>, size_t> places;  // in `groups`, by phase and step
   const int64_t unreadable = ForEachRecord(samples_jsonl, [&](const Json& record) {
-    const std::string phase = TextOf(record, "phase");
-    std::vector<Json>& group = FindOrAdd(groups, absl::StrFormat("%s %d", phase, record["step"].get<int64_t>()));
+    const std::pair key(TextOf(record, "phase"), record["step"].get<int64_t>());
+    const auto [place, is_new] = places.try_emplace(key, groups.size());
+    if (is_new) groups.emplace_back();
+    std::vector<Json>& group = groups[place->second];
     if (group.size() == kMostSamplesOfAStep) return;
     group.push_back(SampleData(record));
   });
@@ -55,7 +61,7 @@ SamplesLog ReadSamples(absl::string_view samples_jsonl) {
   const size_t count = std::min(groups.size(), kMostSampleSteps);
   for (size_t i = 0; i < count; ++i) {
     const size_t index = count > 1 ? i * (groups.size() - 1) / (count - 1) : 0;
-    chosen.push_back(std::move(groups[index].second));
+    chosen.push_back(std::move(groups[index]));
   }
   return {std::move(chosen), unreadable};
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
+#include "core/base/testing/growth.h"
 #include "nlohmann/json.hpp"
 #include "trainer/run_log/report_template.h"
 
@@ -176,6 +177,19 @@ TEST(Report, ShortensLongTextBetweenCharacters) {
   const std::string shown = DataOf({.samples_jsonl = line.dump() + "\n"})["samples"][0][0]["response"];
   EXPECT_LT(shown.size(), 4010u);
   EXPECT_EQ(shown, text.substr(0, 4000) + " …");
+}
+
+TEST(Report, CostsWhatItsLinesCost) {
+  ExpectLinear(
+      [](int64_t steps) {
+        std::string metrics, samples;
+        for (int64_t step = 0; step < steps; ++step) {
+          absl::StrAppend(&metrics, R"({"phase":"p","step":)", step, R"(,"a":1,"b":2})", "\n");
+          absl::StrAppend(&samples, R"({"phase":"p","step":)", step, R"(,"prompt":"q","response":"r"})", "\n");
+        }
+        ASSERT_FALSE(RenderReport({.title = "t"}, {.metrics_jsonl = metrics, .samples_jsonl = samples}).empty());
+      },
+      2'000);
 }
 
 }  // namespace

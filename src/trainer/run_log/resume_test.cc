@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
 #include "core/base/testing/limited_env.h"
 #include "trainer/run_log/run_directory.h"
@@ -109,39 +113,71 @@ TEST_F(ResumeTest, WithAnEmptyPositionTheLogsBeginAnew) {
   EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(1));
 }
 
-TEST_F(ResumeTest, ALogThatIsShorterThanItsPositionIsDataLossAndNothingChanges) {
+TEST_F(ResumeTest, ALogThatIsShorterThanItsPositionIsALossAndGoesOn) {
   const auto first = Create();
   Log(*first, "p", 1);
   const LogPosition position = *first->Position();
-  Log(*first, "p", 2);
-  const std::string metrics = Read("metrics.jsonl"), samples = Read("samples.jsonl");
   for (const auto& [name, bytes] : position) {
     LogPosition wrong = position;
     wrong[name] += 1000;
-    const absl::Status lost = Open(wrong).status();
-    EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(lost.message(), HasSubstr(name));
-    EXPECT_THAT(lost.message(), HasSubstr(absl::StrCat(bytes + 1000)));
+    const auto second = Open(wrong);
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_THAT((*second)->TakeLosses(),
+                ElementsAre(Mentions({name, absl::StrCat(bytes), absl::StrCat(bytes + 1000)})));
+    EXPECT_EQ(Read(name).size(), bytes);
   }
   LogPosition other = position;
   other["tensorboard/q/events.out.tfevents.1.host"] = 5;
-  EXPECT_THAT(Open(other).status().message(), HasSubstr("no log tensorboard/q/events.out.tfevents.1.host"));
-  EXPECT_EQ(Read("metrics.jsonl"), metrics);
-  EXPECT_EQ(Read("samples.jsonl"), samples);
-  EXPECT_EQ(Open(position).status(), absl::OkStatus());
+  const auto second = *Open(other);
+  EXPECT_THAT(second->TakeLosses(), ElementsAre(Mentions({"tensorboard/q/events.out.tfevents.1.host is gone", "5"})));
+  EXPECT_THAT(second->TakeLosses(), ElementsAre());
+  Log(*second, "p", 2);
+  EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(1, 2));
+  EXPECT_THAT((*Open(position))->TakeLosses(), ElementsAre());
 }
 
-TEST_F(ResumeTest, APositionMustBeTheEndOfALineWithAStep) {
+TEST_F(ResumeTest, ALogThatIsCutOrGoneGoesOnBehindItsWholeLines) {
+  LogPosition position;
+  {
+    const auto first = Create();
+    for (int step = 1; step <= 3; ++step) Log(*first, "p", step);
+    position = *first->Position();
+  }
+  const std::string metrics = Read("metrics.jsonl");
+  ASSERT_TRUE(WriteFileAtomically(Env::Real(), run_ + "/metrics.jsonl", metrics.substr(0, metrics.size() - 5)).ok());
+  ASSERT_TRUE(Env::Real().Remove(run_ + "/samples.jsonl").ok());
+  const auto second = Open(position);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_THAT((*second)->TakeLosses(),
+              ElementsAre(Mentions({"samples.jsonl is gone"}), Mentions({"metrics.jsonl", "part of it is lost"})));
+  Log(**second, "p", 4);
+  EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(1, 2, 4));
+  EXPECT_THAT(Steps("samples.jsonl"), ElementsAre(4));
+
+  position = *(*second)->Position();
+  ASSERT_TRUE(Env::Real().RemoveAll(run_ + "/tensorboard").ok());
+  ASSERT_TRUE(Env::Real().Remove(run_ + "/metrics.jsonl").ok());
+  const auto third = Open(position);
+  ASSERT_TRUE(third.ok()) << third.status();
+  const std::vector<std::string> losses = (*third)->TakeLosses();
+  EXPECT_THAT(losses, testing::Contains(HasSubstr("/tensorboard is gone")));
+  EXPECT_THAT(losses, testing::Contains(HasSubstr("metrics.jsonl is gone")));
+  Log(**third, "p", 5);
+  EXPECT_THAT(Steps("metrics.jsonl"), ElementsAre(5));
+  EXPECT_EQ(List("tensorboard/p").size(), 1u);
+}
+
+TEST_F(ResumeTest, WhatIsNoLineOfAStepAtTheEndIsCutOff) {
   const auto first = Create();
   Log(*first, "p", 1);
-  LogPosition position = *first->Position();
-  --position["samples.jsonl"];
-  const absl::Status lost = Open(position).status();
-  EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(lost.message(), HasSubstr("samples.jsonl"));
-  for (const char* line : {"{}\n", "[1]\n", "\n", "{\"step\":1.5}\n", "{\"step\":\n"}) {
-    ASSERT_TRUE(WriteFileAtomically(Env::Real(), run_ + "/metrics.jsonl", line).ok());
-    EXPECT_EQ(Open({{"metrics.jsonl", std::string(line).size()}}).status().code(), absl::StatusCode::kDataLoss) << line;
+  const std::string good = Read("metrics.jsonl");
+  for (const char* line : {"{}\n", "[1]\n", "\n", "{\"step\":1.5}\n", "{\"step\":\n", "{\"step\":2"}) {
+    const std::string text = good + line;
+    ASSERT_TRUE(WriteFileAtomically(Env::Real(), run_ + "/metrics.jsonl", text).ok());
+    const auto second = Open({{"metrics.jsonl", text.size()}});
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_THAT((*second)->TakeLosses(), ElementsAre(Mentions({"metrics.jsonl", absl::StrCat(text.size())}))) << line;
+    EXPECT_EQ(Read("metrics.jsonl"), good) << line;
   }
 }
 
@@ -151,7 +187,7 @@ TEST_F(ResumeTest, OnlyLogsOfTheRunAreCut) {
   ASSERT_TRUE(WriteFileAtomically(Env::Real(), outside, "contents").ok());
   ASSERT_TRUE(first->WriteConfig("seed: 1\n").ok());
   for (const char* name : {"../outside", "config.yaml", "tensorboard/../config.yaml"}) {
-    EXPECT_EQ(Open({{name, 1}}).status().code(), absl::StatusCode::kDataLoss) << name;
+    EXPECT_EQ((*Open({{name, 1}}))->TakeLosses().size(), 1u) << name;
   }
   EXPECT_EQ(*Env::Real().ReadFile(outside), "contents");
   EXPECT_EQ(Read("config.yaml"), "seed: 1\n");

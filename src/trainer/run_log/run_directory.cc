@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/run_log/metrics_csv.h"
 
 namespace tdock::trainer {
@@ -26,6 +27,7 @@ constexpr absl::string_view kMetricsFile = "metrics.jsonl";
 constexpr absl::string_view kSamplesFile = "samples.jsonl";
 constexpr absl::string_view kTimelineFile = "timeline.jsonl";
 constexpr absl::string_view kEventsFolder = "tensorboard";
+constexpr absl::string_view kConfigFile = "config.yaml";
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr int kMostAttempts = 1000;
 
@@ -44,24 +46,24 @@ absl::Status CheckPhase(absl::string_view phase) {
   };
   if (!phase.empty() && std::all_of(phase.begin(), phase.end(), allowed)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the phase '", phase, "' must consist of letters, digits, '-' and '_'"));
+      absl::StrCat("the phase '", EscapeForMessage(phase), "' must consist of letters, digits, '-' and '_'"));
 }
 
 absl::Status CheckMetricName(const std::string& name) {
   if (name == "phase" || name == "step") {
     return absl::InvalidArgumentError(absl::StrCat("a metric cannot be named '", name, "': each line has that field"));
   }
-  // Text that needs no escaping has neither control characters nor invalid UTF-8.
-  if (!name.empty() && Json::accept(absl::StrCat("\"", name, "\""))) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("'", absl::CHexEscape(name), "' cannot be the name of a metric"));
+  if (!name.empty() && EscapeUnprintable(name) == name) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("'", EscapeForMessage(name), "' cannot be the name of a metric"));
 }
 
 // One closed line. Not-finite numbers come out as null.
 std::string Line(const Json& record) { return JsonText(record) + "\n"; }
 
 absl::StatusOr<std::string> NextRunPath(Env& env, const std::string& root, absl::string_view name) {
-  if (name.empty() || absl::StrContains(name, '/')) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' cannot be the name of a run's folder"));
+  if (name.empty() || absl::StrContains(name, '/') || EscapeUnprintable(name) != name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", EscapeForMessage(name), "' cannot be the name of a run's folder"));
   }
   int64_t highest = 0;
   if (env.Exists(root)) {
@@ -85,28 +87,20 @@ absl::StatusOr<std::vector<std::string>> LogFiles(Env& env, const std::string& r
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> phases, env.List(JoinPath(run, kEventsFolder)));
   for (const std::string& phase : phases) {
     const std::string folder = JoinPath(kEventsFolder, phase);
-    TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(JoinPath(run, folder)));
-    for (const std::string& name : names) {
+    const absl::StatusOr<std::vector<std::string>> names = env.List(JoinPath(run, folder));
+    if (!names.ok()) continue;  // it is none of ours
+    for (const std::string& name : *names) {
       if (absl::StartsWith(name, kEventFilePrefix)) files.push_back(JoinPath(folder, name));
     }
   }
   return files;
 }
 
-// The step of the last of the lines that are the first `bytes` of a file; nothing of an empty file.
-absl::StatusOr<std::optional<int64_t>> LastStep(Env& env, const std::string& path, uint64_t bytes) {
-  if (bytes == 0) return std::nullopt;
-  TDOCK_ASSIGN_OR_RETURN(const std::string contents, env.ReadFile(path));
-  absl::string_view lines = absl::string_view(contents).substr(0, bytes);
-  if (absl::ConsumeSuffix(&lines, "\n")) {
-    const absl::string_view line = lines.substr(lines.rfind('\n') + 1);  // npos + 1 is 0
-    const Json record = ReadOrderedJson(line);
-    if (record.is_object() && record.contains("step") && record["step"].is_number_integer()) {
-      return record["step"].get<int64_t>();
-    }
-  }
-  return absl::DataLossError(absl::StrCat("the first ", bytes, " bytes of ", path,
-                                          ", which the run goes on from, do not end with a line that has a step"));
+// The step of a line of a log; nothing if it has none.
+std::optional<int64_t> StepOf(absl::string_view line) {
+  const Json record = ReadOrderedJson(line);
+  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) return std::nullopt;
+  return record["step"].get<int64_t>();
 }
 
 // Leaves the first `bytes` of a file, which has as many.
@@ -124,33 +118,14 @@ absl::Status CutFile(Env& env, const std::string& path, uint64_t bytes) {
   });
 }
 
-// DataLoss unless each of the logs that `position` names is at least as long as it says.
-absl::Status CheckPosition(Env& env, const std::string& run, const std::vector<std::string>& files,
-                           const LogPosition& position) {
-  for (const auto& [name, bytes] : position) {
-    uint64_t size = 0;
-    if (std::find(files.begin(), files.end(), name) != files.end()) {
-      TDOCK_ASSIGN_OR_RETURN(const auto file, env.OpenForReading(JoinPath(run, name)));
-      size = file->size();
-    } else if (bytes > 0) {
-      return absl::DataLossError(absl::StrCat("the run ", run, " has no log ", name, ", of which ", bytes,
-                                              " bytes belong to what the run goes on from"));
-    }
-    if (size < bytes) {
-      return absl::DataLossError(absl::StrCat(JoinPath(run, name), " has ", size, " bytes, of which ", bytes,
-                                              " belong to what the run goes on from: part of it is lost"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status RunDirectory::LineFile::Append(absl::string_view phase, int64_t step, absl::string_view lines) {
   TDOCK_RETURN_IF_ERROR(failed_);
   if (last_step_.has_value() && step <= *last_step_) {
     return absl::FailedPreconditionError(absl::StrCat("step ", step, " of ", phase, " cannot follow step ", *last_step_,
-                                                      " in ", path_, ": steps increase over all phases of a run"));
+                                                      " in ", EscapeUnprintable(path_),
+                                                      ": steps increase over all phases of a run"));
   }
   if (!file_) {
     auto file = env_.OpenForWriting(path_, WriteMode::kAppend);
@@ -177,12 +152,13 @@ RunDirectory::RunDirectory(Env& env, Clock& clock, std::string path)
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(Env& env, Clock& clock, const std::string& path) {
   const auto taken = [&](absl::string_view by) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("the run directory ", path, " already holds ", by, ": name another folder, or remove this one"));
+    return absl::AlreadyExistsError(absl::StrCat("the run directory ", EscapeUnprintable(path), " already holds ", by,
+                                                 ": name another folder, or remove this one"));
   };
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(path));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> entries, env.List(path));
-  if (!entries.empty()) return taken(absl::StrCat(entries.front(), entries.size() > 1 ? " and more" : ""));
+  if (!entries.empty())
+    return taken(absl::StrCat(EscapeForMessage(entries.front()), entries.size() > 1 ? " and more" : ""));
   // Every run has this folder, and only one process can create it.
   const absl::Status claimed = env.CreateNewFolder(JoinPath(path, kEventsFolder));
   if (absl::IsAlreadyExists(claimed)) return taken("another run");
@@ -212,28 +188,122 @@ absl::StatusOr<std::string> RunDirectory::ReserveNext(Env& env, const std::strin
 
 absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(Env& env, Clock& clock, const std::string& path,
                                                                  const LogPosition& position) {
-  if (!env.Exists(JoinPath(path, kEventsFolder))) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no run in ", path, " to go on with: it has no folder ", kEventsFolder));
+  const std::string events = JoinPath(path, kEventsFolder);
+  const bool has_events = env.Exists(events);
+  if (!has_events && position.empty() && !env.Exists(JoinPath(path, kConfigFile))) {
+    return absl::NotFoundError(absl::StrCat("there is no run in ", EscapeUnprintable(path),
+                                            " to go on with: it has neither ", kConfigFile, " nor the folder ",
+                                            kEventsFolder));
   }
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, LogFiles(env, path));
-  TDOCK_RETURN_IF_ERROR(CheckPosition(env, path, files, position));
   auto run = std::unique_ptr<RunDirectory>(new RunDirectory(env, clock, path));
-  for (auto& [name, file] : {std::pair(kMetricsFile, &run->metrics_), std::pair(kSamplesFile, &run->samples_),
-                             std::pair(kTimelineFile, &run->timeline_)}) {
-    const auto kept = position.find(std::string(name));
-    if (kept == position.end()) continue;
-    TDOCK_ASSIGN_OR_RETURN(const std::optional<int64_t> step, LastStep(env, file->path(), kept->second));
-    if (step.has_value()) file->set_last_step(*step);
+  if (!has_events) {
+    run->NoteLoss(events, "is gone: TensorBoard shows the steps from here on");
+    TDOCK_RETURN_IF_ERROR(env.CreateFolders(events));
   }
-  for (const std::string& name : files) {
-    const auto kept = position.find(name);
-    TDOCK_RETURN_IF_ERROR(CutFile(env, JoinPath(path, name), kept == position.end() ? 0 : kept->second));
-  }
+  TDOCK_RETURN_IF_ERROR(run->CutLogs(position, has_events));
   return run;
 }
 
+absl::Status RunDirectory::CutLogs(const LogPosition& position, bool had_events) {
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files, LogFiles(env_, path_));
+  const std::set<std::string> there(files.begin(), files.end());
+  for (const auto& [name, bytes] : position) {
+    if (bytes == 0 || there.contains(name) || (!had_events && absl::StartsWith(name, kEventsFolder))) continue;
+    NoteLoss(JoinPath(path_, name), absl::StrCat("is gone, of which ", bytes, " bytes belong to the steps before"));
+  }
+  for (const std::string& name : files) {
+    const std::string path = JoinPath(path_, name);
+    const auto found = position.find(name);
+    const uint64_t due = found == position.end() ? 0 : found->second;
+    TDOCK_ASSIGN_OR_RETURN(const auto file, env_.OpenForReading(path));
+    if (file->size() < due) {
+      NoteLoss(path, absl::StrCat("has ", file->size(), " bytes, of which ", due, " belong to the steps before: part ",
+                                  "of it is lost"));
+    }
+    uint64_t kept = std::min(file->size(), due);
+    for (LineFile* lines : {&metrics_, &samples_, &timeline_}) {
+      if (lines->path() != path) continue;
+      TDOCK_ASSIGN_OR_RETURN(kept, KeepLines(*lines, kept));
+      if (kept < due && file->size() >= due) {
+        NoteLoss(path, absl::StrCat("has changed: its first ", due, " bytes do not end with a line of a step; the ",
+                                    "first ", kept, " stay"));
+      }
+    }
+    TDOCK_RETURN_IF_ERROR(CutFile(env_, path, kept));
+  }
+  return absl::OkStatus();
+}
+
+// How many of the first `bytes` are whole lines, the last of which is of a step: behind that one the file goes on.
+absl::StatusOr<uint64_t> RunDirectory::KeepLines(LineFile& file, uint64_t bytes) {
+  if (bytes == 0) return uint64_t{0};
+  TDOCK_ASSIGN_OR_RETURN(const std::string contents, env_.ReadFile(file.path()));
+  absl::string_view lines = absl::string_view(contents).substr(0, bytes);
+  lines = lines.substr(0, lines.rfind('\n') + 1);  // npos + 1 is 0
+  while (!lines.empty()) {
+    const absl::string_view all_but_end = lines.substr(0, lines.size() - 1);
+    const size_t begin = all_but_end.rfind('\n') + 1;
+    if (const std::optional<int64_t> step = StepOf(all_but_end.substr(begin))) {
+      // Nobody knows whose steps a file has that is not as it was.
+      if (lines.size() == bytes) file.set_last_step(*step);
+      break;
+    }
+    lines = lines.substr(0, begin);
+  }
+  return lines.size();
+}
+
+void RunDirectory::NoteLoss(absl::string_view what, absl::string_view consequence) {
+  losses_.push_back(absl::StrCat(EscapeUnprintable(what), " ", consequence));
+}
+
+bool RunDirectory::Restore() {
+  const std::string events = JoinPath(path_, kEventsFolder);
+  if (env_.Exists(events) && !gone_) return true;
+  // A checkpoint that is being written makes the folder again, too.
+  const bool remakes_all = !env_.Exists(config_.empty() ? path_ : JoinPath(path_, kConfigFile));
+  if (remakes_all || gone_) {
+    for (LineFile* file : {&metrics_, &samples_, &timeline_}) file->Forget();
+  }
+  events_.clear();
+  absl::Status made = env_.CreateFolders(events);
+  if (made.ok() && (remakes_all || gone_) && !config_.empty()) made = WriteConfig(config_);
+  if (!made.ok()) {
+    if (!std::exchange(gone_, true)) {
+      NoteLoss(remakes_all ? path_ : events,
+               absl::StrCat("was removed while the run wrote to it, and cannot be made again (", made.message(),
+                            "): nothing is logged until it can"));
+    }
+    return false;
+  }
+  NoteLoss(remakes_all ? path_ : events,
+           remakes_all
+               ? "was removed while the run wrote to it: its logs and its checkpoints so far are lost, and it is "
+                 "made again"
+               : "was removed while the run wrote to it: TensorBoard shows the steps from here on");
+  remade_ = remade_ || remakes_all || gone_;
+  gone_ = false;
+  return true;
+}
+
+absl::Status RunDirectory::Append(LineFile& file, absl::string_view phase, int64_t step, absl::string_view lines) {
+  if (!Restore()) return absl::OkStatus();  // TakeLosses() says so
+  if (file.IsRemoved()) {
+    NoteLoss(file.path(), absl::StrCat("was removed while the run wrote to it: it begins anew with step ", step));
+    file.Forget();
+  }
+  return file.Append(phase, step, lines);
+}
+
 absl::StatusOr<LogPosition> RunDirectory::Position() {
+  if (!Restore()) {
+    return absl::UnavailableError(absl::StrCat(EscapeUnprintable(path_), " is gone, and cannot be made again"));
+  }
+  for (LineFile* file : {&metrics_, &samples_, &timeline_}) {
+    if (!file->IsRemoved()) continue;
+    NoteLoss(file->path(), "was removed while the run wrote to it: it begins anew with the next step");
+    file->Forget();
+  }
   TDOCK_RETURN_IF_ERROR(Sync());
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, LogFiles(env_, path_));
   LogPosition position;
@@ -245,7 +315,8 @@ absl::StatusOr<LogPosition> RunDirectory::Position() {
 }
 
 absl::Status RunDirectory::WriteConfig(absl::string_view yaml) {
-  return WriteFileAtomically(env_, JoinPath(path_, "config.yaml"), yaml);
+  if (config_ != yaml) config_ = std::string(yaml);
+  return WriteFileAtomically(env_, JoinPath(path_, kConfigFile), config_);
 }
 
 absl::Status RunDirectory::LogMetrics(absl::string_view phase, int64_t step, const Metrics& metrics) {
@@ -253,9 +324,11 @@ absl::Status RunDirectory::LogMetrics(absl::string_view phase, int64_t step, con
   Json record = {{"phase", std::string(phase)}, {"step", step}};
   for (const auto& [name, value] : metrics) {
     TDOCK_RETURN_IF_ERROR(CheckMetricName(name));
-    record[name] = value;
+    // Names of a map differ; looking for each among those before would take long.
+    record.get_ref<Json::object_t&>().emplace_back(name, value);
   }
-  TDOCK_RETURN_IF_ERROR(metrics_.Append(phase, step, Line(record)));
+  TDOCK_RETURN_IF_ERROR(Append(metrics_, phase, step, Line(record)));
+  if (gone_) return absl::OkStatus();
   TDOCK_ASSIGN_OR_RETURN(TensorBoardWriter * events, EventsOf(phase, step));
   return events->WriteScalars(step, metrics, clock_.Now());
 }
@@ -271,7 +344,7 @@ absl::Status RunDirectory::LogSamples(absl::string_view phase, int64_t step, std
     if (!answer.message.empty()) record["message"] = answer.message;
     lines += Line(record);
   }
-  return samples_.Append(phase, step, lines);
+  return Append(samples_, phase, step, lines);
 }
 
 absl::Status RunDirectory::LogTimeline(absl::string_view phase, int64_t step, std::span<const TimelineSpan> spans) {
@@ -287,11 +360,12 @@ absl::Status RunDirectory::LogTimeline(absl::string_view phase, int64_t step, st
                    {"end", span.end},
                    {"rows", span.rows}});
   }
-  return timeline_.Append(phase, step, lines);
+  return Append(timeline_, phase, step, lines);
 }
 
 absl::Status RunDirectory::WriteReport(const ReportHead& head) {
-  TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere("config.yaml"));
+  Restore();
+  TDOCK_ASSIGN_OR_RETURN(const std::string config, ReadIfThere(kConfigFile));
   TDOCK_ASSIGN_OR_RETURN(const std::string metrics, ReadIfThere(kMetricsFile));
   TDOCK_ASSIGN_OR_RETURN(const std::string samples, ReadIfThere(kSamplesFile));
   TDOCK_ASSIGN_OR_RETURN(const std::string timeline, ReadIfThere(kTimelineFile));
@@ -314,6 +388,10 @@ absl::Status RunDirectory::Sync() {
 
 absl::StatusOr<TensorBoardWriter*> RunDirectory::EventsOf(absl::string_view phase, int64_t first_step) {
   std::unique_ptr<TensorBoardWriter>& events = events_[std::string(phase)];
+  if (events && !env_.Exists(events->path())) {
+    NoteLoss(events->path(), "was removed while the run wrote to it: TensorBoard shows the steps from here on");
+    events.reset();
+  }
   if (!events) {
     const std::string folder = JoinPath(JoinPath(path_, kEventsFolder), phase);
     TDOCK_ASSIGN_OR_RETURN(events, TensorBoardWriter::Create(env_, folder, HostName(), clock_.Now(), first_step));

@@ -27,6 +27,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +66,10 @@ using LogPosition = std::map<std::string, uint64_t>;
 // Not thread-safe. When a call returns, what it wrote is with the system, so that another process can follow the run,
 // and only a failure of the machine can lose it. After a failed write to a file, every later one to that file fails
 // with the same error, which names it.
+//
+// The logs are for people, so that a run goes on without those that somebody removes or cuts: TakeLosses() says what is
+// lost. A folder or a file that is gone is made again at the next write; while the folder cannot be made, nothing is
+// logged.
 class RunDirectory {
  public:
   // Creates the folder; AlreadyExists if it contains anything, and for all but one of several processes that want the
@@ -82,13 +87,20 @@ class RunDirectory {
   // stays, because TensorBoard goes on to the next file only from one that is there. With an empty position all logs
   // begin anew. The caller makes sure that nothing else is writing to the run.
   //
-  // NotFound if `path` is not the folder of a run; DataLoss, with nothing changed, names a file that is missing, or
-  // shorter than the position says, or that does not end with a readable line there. Interrupted, it can be repeated.
+  // A log that is missing, shorter than the position says, or without the end of a readable line there, is a loss: its
+  // whole lines up to there stay, and it goes on behind them. NotFound if `path` is not the folder of a run.
+  // Interrupted, it can be repeated.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(Env& env, Clock& clock, const std::string& path,
                                                             const LogPosition& position);
 
-  // Syncs, and says how far the logs have been written.
+  // Syncs, and says how far the logs have been written. Unavailable while the folder is gone and cannot be made again.
   absl::StatusOr<LogPosition> Position();
+
+  // Returns what has been lost of the folder since the last call, each a sentence for people that names the file or the
+  // folder.
+  std::vector<std::string> TakeLosses() { return std::exchange(losses_, {}); }
+  // True if the folder was made again since the last call: what others had in it is gone, such as the lock.
+  bool TakeRemade() { return std::exchange(remade_, false); }
 
   const std::string& path() const { return path_; }
   std::string checkpoint_path() const { return JoinPath(path_, "checkpoint"); }
@@ -118,6 +130,13 @@ class RunDirectory {
     absl::Status Append(absl::string_view phase, int64_t step, absl::string_view lines);
     absl::Status Sync();
     void set_last_step(int64_t step) { last_step_ = step; }
+    // True if it was written to, and is not there any more.
+    bool IsRemoved() const { return file_ != nullptr && !env_.Exists(path_); }
+    // The next write makes the file.
+    void Forget() {
+      file_.reset();
+      failed_ = absl::OkStatus();
+    }
 
    private:
     Env& env_;
@@ -128,6 +147,15 @@ class RunDirectory {
   };
 
   RunDirectory(Env& env, Clock& clock, std::string path);
+
+  // Makes what was removed again, and notes that it is lost; false while the folder cannot be made.
+  bool Restore();
+  // The words behind `what` in the sentence about a loss.
+  void NoteLoss(absl::string_view what, absl::string_view consequence);
+  absl::Status Append(LineFile& file, absl::string_view phase, int64_t step, absl::string_view lines);
+  // Keeps what `position` says of each log, as far as it is there. `had_events`: whether their folder was.
+  absl::Status CutLogs(const LogPosition& position, bool had_events);
+  absl::StatusOr<uint64_t> KeepLines(LineFile& file, uint64_t bytes);
 
   absl::StatusOr<TensorBoardWriter*> EventsOf(absl::string_view phase, int64_t first_step);
   // The contents of `name`, or nothing if there is no such file yet.
@@ -141,6 +169,9 @@ class RunDirectory {
   LineFile samples_;
   LineFile timeline_;
   std::map<std::string, std::unique_ptr<TensorBoardWriter>> events_;
+  std::string config_;  // that was written last
+  std::vector<std::string> losses_;
+  bool remade_ = false, gone_ = false;
 };
 
 }  // namespace tdock::trainer

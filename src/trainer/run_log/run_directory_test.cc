@@ -1,4 +1,5 @@
 #include "trainer/run_log/run_directory.h"
+#include "core/base/testing/hostile_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/rng.h"
 #include "core/base/testing/fails.h"
@@ -51,6 +53,33 @@ class RunDirectoryTest : public testing::Test {
   FakeClock clock_;
   std::string root_;
 };
+
+TEST_F(RunDirectoryTest, QuotesNames) {
+  Env& env = Env::Real();
+  const std::string folder = JoinPath(root_, kHostileText);
+  const auto expect_quoted = [](const absl::Status& status) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(IsSafeForTerminals(status.message())) << EscapeForTerminal(status.message());
+  };
+  expect_quoted(RunDirectory::Open(env, clock_, folder, {}).status());
+  expect_quoted(RunDirectory::CreateNext(env, clock_, root_, kHostileText).status());
+  expect_quoted(RunDirectory::ReserveNext(env, root_, kHostileText).status());
+  ASSERT_TRUE(env.CreateFolders(JoinPath(folder, kHostileText)).ok());
+  expect_quoted(RunDirectory::Create(env, clock_, folder).status());
+  const auto run = RunDirectory::Create(env, clock_, JoinPath(folder, "run"));
+  ASSERT_TRUE(run.ok()) << run.status();
+  expect_quoted((*run)->LogMetrics(kHostileText, 1, {{"a", 1}}));
+  for (const char* name : {kHostileText, "a\u202e", "a\u200b", "a\xC2\x9B", "\xFF", ""}) {
+    expect_quoted((*run)->LogMetrics("p", 1, {{name, 1}}));
+  }
+  ASSERT_TRUE((*run)->LogMetrics("p", 1, {{"é/😀", 1}, {"reward/a\\u200b \"b\"", 1}}).ok());
+  expect_quoted((*run)->LogMetrics("p", 1, {{"a", 1}}));
+  const auto lossy = RunDirectory::Open(env, clock_, JoinPath(folder, "run"), {{kHostileText, 5}});
+  ASSERT_TRUE(lossy.ok()) << lossy.status();
+  for (const std::string& loss : (*lossy)->TakeLosses()) {
+    EXPECT_TRUE(IsSafeForTerminals(loss)) << EscapeForTerminal(loss);
+  }
+}
 
 TEST_F(RunDirectoryTest, RefusesAFolderThatHoldsSomething) {
   Env& env = Env::Real();
@@ -164,7 +193,7 @@ TEST_F(RunDirectoryTest, WritesNullForWhatIsNotFinite) {
 
 TEST_F(RunDirectoryTest, RefusesNamesThatItCannotWrite) {
   auto directory = Create(Env::Real());
-  for (const char* name : {"step", "phase", "", "a\"b", "a\nb", "\xff"}) {
+  for (const char* name : {"step", "phase", "", "a\nb", "\xff"}) {
     EXPECT_EQ(directory->LogMetrics("p", 1, {{name, 1}}).code(), absl::StatusCode::kInvalidArgument) << name;
   }
   for (const char* phase : {"", "../x", "a b"}) {
@@ -250,6 +279,78 @@ TEST_F(RunDirectoryTest, AFullDiskKeepsTheOlderReport) {
   EXPECT_EQ(Read("metrics.csv"), "step,phase\r\n");
   EXPECT_THAT(Read("report.html"), HasSubstr("older"));
   EXPECT_THAT(*Env::Real().List(root_ + "/runs/it"), ElementsAre("metrics.csv", "report.html", "tensorboard"));
+}
+
+TEST_F(RunDirectoryTest, AFolderThatIsRemovedIsMadeAgainAndSaid) {
+  Env& env = Env::Real();
+  const auto directory = Create(env);
+  ASSERT_TRUE(directory->WriteConfig("seed: 1\n").ok());
+  ASSERT_TRUE(directory->LogMetrics("p", 1, {{"x", 1}}).ok());
+  EXPECT_THAT(directory->TakeLosses(), ElementsAre());
+  ASSERT_TRUE(env.RemoveAll(root_ + "/runs").ok());
+  ASSERT_TRUE(directory->LogMetrics("p", 2, {{"x", 1}}).ok());
+  EXPECT_THAT(directory->TakeLosses(), ElementsAre(Mentions({root_ + "/runs/it was removed", "checkpoints"})));
+  EXPECT_TRUE(directory->TakeRemade());
+  EXPECT_FALSE(directory->TakeRemade());
+  EXPECT_THAT(Lines("metrics.jsonl"), ElementsAre(HasSubstr("\"step\":2")));
+  EXPECT_EQ(Read("config.yaml"), "seed: 1\n");
+  EXPECT_EQ(env.List(root_ + "/runs/it/tensorboard/p")->size(), 1u);
+
+  ASSERT_TRUE(env.RemoveAll(root_ + "/runs/it").ok());
+  EXPECT_EQ(directory->Position()->size(), 0u);
+  EXPECT_EQ(directory->TakeLosses().size(), 1u);
+  ASSERT_TRUE(env.RemoveAll(root_ + "/runs/it").ok());
+  EXPECT_TRUE(directory->WriteReport({.title = "it"}).ok());
+  EXPECT_EQ(directory->TakeLosses().size(), 1u);
+}
+
+TEST_F(RunDirectoryTest, AFileThatIsRemovedBeginsAnewAndIsSaid) {
+  Env& env = Env::Real();
+  const auto directory = Create(env);
+  ASSERT_TRUE(directory->LogMetrics("p", 1, {{"x", 1}}).ok());
+  const std::string events = env.List(root_ + "/runs/it/tensorboard/p")->front();
+  ASSERT_TRUE(env.Remove(root_ + "/runs/it/metrics.jsonl").ok());
+  ASSERT_TRUE(env.Remove(root_ + "/runs/it/tensorboard/p/" + events).ok());
+  ASSERT_TRUE(directory->LogMetrics("p", 2, {{"x", 1}}).ok());
+  EXPECT_THAT(directory->TakeLosses(),
+              ElementsAre(Mentions({"metrics.jsonl was removed", "step 2"}), Mentions({events, "removed"})));
+  EXPECT_FALSE(directory->TakeRemade());
+  EXPECT_THAT(Lines("metrics.jsonl"), ElementsAre(HasSubstr("\"step\":2")));
+  ASSERT_TRUE(env.RemoveAll(root_ + "/runs/it/tensorboard").ok());
+  ASSERT_TRUE(directory->LogMetrics("p", 3, {{"x", 1}}).ok());
+  EXPECT_THAT(directory->TakeLosses(), ElementsAre(Mentions({"/tensorboard was removed"})));
+  EXPECT_EQ(Lines("metrics.jsonl").size(), 2u);
+}
+
+// A file system that somebody has taken away.
+class DetachedEnv final : public LimitedEnv {
+ public:
+  DetachedEnv() : LimitedEnv(Env::Real(), 1'000'000) {}
+  absl::Status CreateFolders(const std::string& path) override {
+    return is_gone ? absl::PermissionDeniedError(absl::StrCat("cannot create ", path))
+                   : Env::Real().CreateFolders(path);
+  }
+  bool is_gone = false;
+};
+
+TEST_F(RunDirectoryTest, NothingIsLoggedWhileTheFolderCannotBeMadeAgain) {
+  DetachedEnv env;
+  const auto directory = Create(env);
+  ASSERT_TRUE(directory->LogMetrics("p", 1, {{"x", 1}}).ok());
+  ASSERT_TRUE(Env::Real().RemoveAll(root_ + "/runs").ok());
+  env.is_gone = true;
+  for (const int step : {2, 3}) {
+    ASSERT_TRUE(directory->LogMetrics("p", step, {{"x", 1}}).ok());
+    const Answer answer;
+    ASSERT_TRUE(directory->LogSamples("p", step, std::span(&answer, 1)).ok());
+  }
+  EXPECT_THAT(directory->TakeLosses(), ElementsAre(Mentions({root_ + "/runs/it", "logged", "cannot create"})));
+  EXPECT_EQ(directory->Position().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(directory->TakeRemade());
+  env.is_gone = false;
+  ASSERT_TRUE(directory->LogMetrics("p", 4, {{"x", 1}}).ok());
+  EXPECT_TRUE(directory->TakeRemade());
+  EXPECT_THAT(Lines("metrics.jsonl"), ElementsAre(HasSubstr("\"step\":4")));
 }
 
 TEST_F(RunDirectoryTest, TheReportShowsWhatTheFolderHolds) {

@@ -97,9 +97,9 @@ absl::StatusOr<std::unique_ptr<TensorBoardWriter>> TensorBoardWriter::Create(Env
   TDOCK_ASSIGN_OR_RETURN(const std::optional<int64_t> last, LastSeconds(env, folder));
   int64_t seconds = absl::ToUnixSeconds(now);
   if (last.has_value()) seconds = std::max(seconds, *last + 1);
-  const std::string name = absl::StrCat(kEventFilePrefix, seconds, ".", host);
-  TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(JoinPath(folder, name), WriteMode::kAppend));
-  auto writer = std::unique_ptr<TensorBoardWriter>(new TensorBoardWriter(std::move(file)));
+  const std::string path = JoinPath(folder, absl::StrCat(kEventFilePrefix, seconds, ".", host));
+  TDOCK_ASSIGN_OR_RETURN(auto file, env.OpenForWriting(path, WriteMode::kAppend));
+  auto writer = std::unique_ptr<TensorBoardWriter>(new TensorBoardWriter(path, std::move(file)));
   std::string event = BeginEvent(now);
   AppendBytes(event, kFileVersion, "brain.Event:2");
   TDOCK_RETURN_IF_ERROR(writer->AppendRecord(event));

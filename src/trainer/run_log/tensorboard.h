@@ -37,12 +37,16 @@ class TensorBoardWriter {
 
   absl::Status Sync();
 
+  const std::string& path() const { return path_; }
+
  private:
-  explicit TensorBoardWriter(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  TensorBoardWriter(std::string path, std::unique_ptr<WritableFile> file)
+      : path_(std::move(path)), file_(std::move(file)) {}
 
   absl::Status WriteRestart(int64_t step, absl::Time now);
   absl::Status AppendRecord(absl::string_view event);
 
+  const std::string path_;
   const std::unique_ptr<WritableFile> file_;
   absl::Status failed_;
 };

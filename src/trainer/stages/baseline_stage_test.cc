@@ -26,7 +26,7 @@ class LengthReward final : public reward::Reward {
   absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer>) override {
     return absl::UnimplementedError("one by one only");
   }
-  absl::Status ScoreEach(std::span<const reward::Answer> answers, const reward::StopCheck&,
+  absl::Status ScoreEach(std::span<const reward::Answer> answers, const StopCheck&,
                          const reward::ScoreSink& sink) override {
     for (size_t i = 0; i < answers.size(); ++i) {
       asked.push_back(answers[i]);

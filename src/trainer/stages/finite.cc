@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 namespace {
@@ -15,7 +16,7 @@ absl::Status CheckFiniteColumn(const NamedColumn& named, std::span<const RowId> 
     const std::span<const T> values = *named.column.Row<T>(row);
     const auto bad = std::find_if(values.begin(), values.end(), [](T v) { return !std::isfinite(v); });
     if (bad == values.end()) continue;
-    return absl::InternalError(absl::StrCat("wrote ", *bad, " into column '", named.name, "' of row ",
+    return absl::InternalError(absl::StrCat("wrote ", *bad, " into column '", EscapeForMessage(named.name), "' of row ",
                                             ids[static_cast<size_t>(row)], ", at position ", bad - values.begin()));
   }
   return absl::OkStatus();

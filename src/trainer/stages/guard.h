@@ -7,6 +7,7 @@
 #include <new>
 
 #include "absl/status/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 
@@ -17,13 +18,13 @@ auto Guarded(Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const c10::OutOfMemoryError& e) {
-    return absl::ResourceExhaustedError(e.what_without_backtrace());
+    return absl::ResourceExhaustedError(EscapeUnprintable(e.what_without_backtrace()));
   } catch (const c10::Error& e) {
-    return absl::InternalError(e.what_without_backtrace());
+    return absl::InternalError(EscapeUnprintable(e.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& e) {
-    return absl::InternalError(e.what());
+    return absl::InternalError(EscapeUnprintable(e.what()));
   }
 }
 

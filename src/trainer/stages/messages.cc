@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
+#include "core/base/utf8.h"
 
 namespace tdock::trainer {
 
@@ -25,7 +26,9 @@ absl::StatusOr<std::vector<text::Turn>> TurnsOfMessages(absl::string_view json) 
       turn.role = each;
       known = true;
     }
-    if (!known) return absl::InvalidArgumentError(absl::StrCat("a turn of its prompt has the role \"", role, "\""));
+    if (!known)
+      return absl::InvalidArgumentError(
+          absl::StrCat("a turn of its prompt has the role \"", EscapeForMessage(role), "\""));
     turn.has_content = message.contains("content");
     if (turn.has_content) turn.content = message["content"].get<std::string>();
     message.erase("role");

@@ -100,7 +100,7 @@ class RewardStage final : public Stage {
       TDOCK_ASSIGN_OR_RETURN(answers.emplace_back(), AnswerOf(rows, i));
     }
     ScoreQueue queue;
-    const reward::StopCheck stop = [&]() -> absl::Status {
+    const StopCheck stop = [&]() -> absl::Status {
       TDOCK_RETURN_IF_ERROR(queue.problem());
       return context.check_stop();
     };

@@ -22,7 +22,7 @@ class StandingReward final : public reward::Reward {
   absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer>) override {
     return absl::UnimplementedError("one by one only");
   }
-  absl::Status ScoreEach(std::span<const reward::Answer> answers, const reward::StopCheck& check_stop,
+  absl::Status ScoreEach(std::span<const reward::Answer> answers, const StopCheck& check_stop,
                          const reward::ScoreSink& sink) override {
     for (size_t i = 0; i < answers.size(); ++i) {
       while (answers[i].response.size() == stands_at_) {
@@ -55,7 +55,7 @@ class FailingReward final : public reward::Reward {
   absl::StatusOr<reward::Scores> Score(std::span<const reward::Answer>) override {
     return absl::UnimplementedError("one by one only");
   }
-  absl::Status ScoreEach(std::span<const reward::Answer> answers, const reward::StopCheck&,
+  absl::Status ScoreEach(std::span<const reward::Answer> answers, const StopCheck&,
                          const reward::ScoreSink& sink) override {
     for (const bool left_out : {false, true}) {
       for (size_t i = 0; i < answers.size(); ++i) {

@@ -15,6 +15,7 @@
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "data/mini_dataset.h"
+#include "model/decoder/finite_numbers.h"
 #include "model/files/flops.h"
 #include "trainer/stages/columns.h"
 #include "trainer/stages/data_parallel.h"
@@ -159,6 +160,8 @@ class UpdateStage final : public Stage {
     if (options_.saves_weights || HasWeights(state)) {
       for (const auto& [name, weight] : NamedTrained()) {
         TDOCK_RETURN_IF_ERROR(state.CopyPart(name, 0, weight.numel(), weight));
+        TDOCK_RETURN_IF_ERROR(Annotate(model::CheckFinite(weight, {.shape = weight.sizes()}, weight.scalar_type()),
+                                       absl::StrCat("the saved weight '", name, "'")));
       }
     }
     if (parallel_ != nullptr) parallel_->TakeWeights();
