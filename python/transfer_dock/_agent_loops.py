@@ -107,6 +107,9 @@ def _ids(value: Any, what: str) -> list[int]:
         value = value.tolist()
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, (int, float)) for one in value):
         raise Told(f"{what} is not a list of token ids: {shown(value)}")
+    for one in value:
+        if one != one // 1:  # a fraction, NaN
+            raise Told(f"{what} has {shown(one)}, which is no whole number")
     return [int(one) for one in value]
 
 
@@ -118,6 +121,7 @@ class Agents:
     def __init__(self, name: str, factory: Any) -> None:
         self.name, self.factory = name, factory
         self._model = ""
+        self._noted_no_reward = False
         try:
             parameters = inspect.signature(factory).parameters.values()
         except (TypeError, ValueError) as error:
@@ -191,7 +195,12 @@ class Agents:
             arguments = {one.name: arguments[one.name] for one in parameters if one.name in arguments}
         asked = ("temperature", "top_p", "top_k", "repetition_penalty")  # as verl does
         sampling_params = {name: (_SAMPLING | sampling)[name] for name in asked} | {"logprobs": True}
-        return _agent_output(await agent.run(sampling_params, **arguments))
+        output = _agent_output(await agent.run(sampling_params, **arguments))
+        if not output["rewards"] and not self._noted_no_reward:
+            self._noted_no_reward = True
+            print(f"note: agent '{self.name}' returned no reward_score: the reward is 0 where it returns none, since "
+                  "nothing else gives one to its episodes", file=sys.stderr)  # fmt: skip
+        return output
 
 
 def _with_attributes(kind: Any, attributes: Mapping[str, Callable[[], Any]]) -> Any:

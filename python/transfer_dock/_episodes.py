@@ -86,9 +86,7 @@ def observation_of(value: Any) -> Record:
     return {
         "messages": _messages(value.get("observation", value.get("messages"))),
         "rewards": rewards_of(value.get("rewards")),
-        "done": bool(value.get("done", False)),
-        "truncated": bool(value.get("truncated", False)),
-        "continues": bool(value.get("continues", False)),
+        **{name: _flag(name, value.get(name)) for name in ("done", "truncated", "continues")},
     }
 
 
@@ -106,7 +104,21 @@ def _messages(said: Any) -> list[Record]:
     return [{**turn, "content": content_of(turn.get("content"), "a message has the content")} for turn in turns]
 
 
+def _flag(name: str, value: Any) -> bool:
+    """True or false, those of numpy and torch included; absent: false."""
+    plain = value
+    if callable(getattr(value, "item", None)):
+        try:
+            plain = value.item()
+        except (ValueError, RuntimeError):
+            plain = None
+    if value is not None and (plain is None or plain not in (True, False)):
+        raise Told(f"'{name}' is true or false, not {shown(value)} ({type(value).__name__})")
+    return bool(plain)
+
+
 def rewards_of(rewards: Any) -> dict[str, float]:
+    """None, alone or of a name: no reward."""
     if rewards is None:
         return {}
     if isinstance(rewards, Mapping):

@@ -110,7 +110,7 @@ def from_json(text: str) -> Any:
     if text[:1] in ("[", "{"):
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of what is nested too deep
             pass
     return text
 

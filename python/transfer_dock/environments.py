@@ -278,8 +278,14 @@ class _Trl(_Form):
 
     async def conclude(self, instance: _Instance) -> Record:
         rewards = {}
-        if self.concludes and (reward := await instance.call((await instance.made()).get_reward)) is not None:
-            rewards = {self._type.__name__: reward}
+        if self.concludes:
+            reward = await instance.call((await instance.made()).get_reward)
+            if reward is not None:
+                rewards = {self._type.__name__: reward}
+            elif "get_reward" not in self._noted:
+                self._noted.add("get_reward")
+                print(f"note: get_reward of environment '{self.name}' returned None: the reward is 0 where it does",
+                      file=sys.stderr)  # fmt: skip
         return observation_of({"rewards": rewards, "done": True})
 
     async def step(self, instance: _Instance, message: Record) -> Record:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from transfer_dock import tables
 from transfer_dock.run_folder import MetricsFile, RunFolderError, is_finished, is_running
 from transfer_dock.trackers import Mlflow, Outcome, RunInfo, Tracker, TrackerError, Wandb, load
 
@@ -140,7 +141,7 @@ def main(given: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, _stop)
 
     def tell(text: str) -> None:
-        print(f"follow: {text}", file=sys.stderr, flush=True)
+        print(f"follow: {tables.printable(text)}", file=sys.stderr, flush=True)
 
     begun = False
     try:

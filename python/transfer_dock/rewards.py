@@ -21,15 +21,17 @@ from __future__ import annotations
 
 import asyncio
 import decimal
+import functools
 import inspect
+import itertools
 import math
 import numbers
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Union
 
 if not __package__:  # run as a script: what it needs is beside it
@@ -159,6 +161,8 @@ def _truth(sample: _Sample) -> Any:
     return _truth_from_json(sample.truth)
 
 
+_Given = tuple[_Sample, dict[str, Any]]  # a sample, and the arguments that are read from it
+
 # ---- styles of functions ----
 
 
@@ -250,7 +254,8 @@ class _Logs:
     def log_extra(self, column: str, values: Iterable[Any]) -> None:
         listed = list(values)
         if len(listed) != self._samples:
-            raise ValueError(f"log_extra('{column}') got {len(listed)} values for {self._samples} samples")
+            raise Told(f"log_extra('{column}') got {len(listed)} values for {_counted(self._samples, 'sample')}; it "
+                       "takes one for each")  # fmt: skip
         for messages, value in zip(self.messages, listed):
             messages.append(f"{column}: {value}")
 
@@ -266,8 +271,10 @@ class _Function:
     function: Callable[..., Any]
     style: _Style
     loop: _Loop
+    recognised_by: str  # what of its signature decided on the style
     reads: dict[str, _Read] = field(default_factory=dict)
     logs: list[str] = field(default_factory=list)  # which of log_extra and log_metric it is given
+    noted_repeat: bool = False
 
     def bind(self, columns: Sequence[str]) -> None:
         """Finds what each parameter is to be given; the columns are the run's data.keep."""
@@ -284,6 +291,9 @@ class _Function:
             raise RewardError("\n".join(self._why_missing(name, columns) for name in missing))
         if _extra_info in self.reads.values() and "extra_info" not in columns:
             print(f"note: '{self.name}' gets an empty extra_info: data.keep does not name it", file=sys.stderr)
+        how = "lists, with a value for each sample of a batch" if self.style.batches else "one sample at a time"
+        print(f"note: reward function '{self.name}'{self._place()} is called with {how}: it has {self.recognised_by}",
+              file=sys.stderr)  # fmt: skip
 
     def _bind_one(self, parameter: inspect.Parameter, columns: Sequence[str]) -> bool:
         name, annotation = parameter.name, _annotation(parameter)
@@ -319,12 +329,18 @@ class _Function:
         return f"reward function '{self.name}' needs '{name}': {why}"
 
     def score(self, samples: Sequence[_Sample], emit: _Emit) -> None:
+        given: list[_Given] = []
+        for sample in samples:
+            try:
+                given.append((sample, {name: read(sample) for name, read in self.reads.items()}))
+            except Exception as error:
+                emit([self._failure(sample, error)])
         if self.style.batches:
-            self._score_batch(samples, emit)
+            self._score_batch(given, emit)
         else:
-            self._score_each(samples, emit)
+            self._score_each(given, emit)
 
-    def _score_each(self, samples: Sequence[_Sample], emit: _Emit) -> None:
+    def _score_each(self, given: Sequence[_Given], emit: _Emit) -> None:
         waiting: list[Coroutine[Any, Any, None]] = []
 
         async def finish(sample: _Sample, value: Awaitable[Any]) -> None:
@@ -334,9 +350,9 @@ class _Function:
                 record = self._failure(sample, error)
             emit([record])
 
-        for sample in samples:
+        for sample, arguments in given:
             try:
-                value = self.function(**{name: read(sample) for name, read in self.reads.items()})
+                value = self.function(**arguments)
                 if inspect.isawaitable(value):
                     waiting.append(finish(sample, value))
                     continue
@@ -347,33 +363,36 @@ class _Function:
         if waiting:
             self.loop.run(_all(waiting))
 
-    def _score_batch(self, samples: Sequence[_Sample], emit: _Emit) -> None:
-        try:
-            records = self._call(samples)
-        except (Exception, SystemExit) as error:
-            if len(samples) == 1:
-                emit([self._failure(samples[0], error)])
-                return
-            for sample in samples:  # the others need not suffer from the one that it raises for
-                self._score_batch([sample], emit)
+    def _score_batch(self, given: Sequence[_Given], emit: _Emit) -> None:
+        if not given:
             return
+        try:
+            records = self._call(given)
+        except Told as error:  # it did not keep to what it promises; another call could only hide that
+            records = [self._failure(sample, error) for sample, _ in given]
+        except (Exception, SystemExit) as error:
+            if len(given) > 1:  # the others need not suffer from the one that it raises for
+                self._note_repeat(error, len(given))
+                for sample, _ in given:
+                    self.score([sample], emit)
+                return
+            records = [self._failure(given[0][0], error)]
         emit(records)
 
-    def _call(self, samples: Sequence[_Sample]) -> list[Record]:
-        logs = _Logs(len(samples))
-        arguments = {name: [read(sample) for sample in samples] for name, read in self.reads.items()}
+    def _note_repeat(self, error: BaseException, samples: int) -> None:
+        if not self.noted_repeat:
+            print(f"note: reward function '{self.name}' raised {type(error).__name__} for {samples} samples; whenever "
+                  "it raises for several, it is called again with each of them alone", file=sys.stderr)  # fmt: skip
+        self.noted_repeat = True
+
+    def _call(self, given: Sequence[_Given]) -> list[Record]:
+        logs = _Logs(len(given))
+        arguments = {name: [values[name] for _, values in given] for name in self.reads}
         value = self.function(**arguments, **{name: getattr(logs, name) for name in self.logs})
         if inspect.isawaitable(value):
             value = self.loop.run(_result(value))
-        if hasattr(value, "tolist"):  # an array or tensor
-            value = value.tolist()
-        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-            raise Told(f"it returned {shown(value)}, and not a list of scores")
-        scores = list(value)
-        if len(scores) != len(samples):
-            raise Told(f"it returned {len(scores)} scores for {_counted(len(samples), 'sample')}")
         records = []
-        for index, (sample, score) in enumerate(zip(samples, scores)):
+        for index, ((sample, _), score) in enumerate(zip(given, _listed(value, len(given)))):
             try:
                 records.append(self._record(sample, score, logs, index))
             except Exception as error:
@@ -404,13 +423,21 @@ class _Function:
             record["message"] = cut("; ".join(messages), LONGEST_ERROR)
         return record
 
+    def _place(self) -> str:
+        """Where the function begins: " (mine.py:3)"."""
+        code = _code_of(self.function)
+        return f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code else ""
+
     def _failure(self, sample: _Sample, error: BaseException) -> Record:
-        if isinstance(error, Told):
-            what = str(error)
+        broken = isinstance(error, Told)  # then another try would say the same, or hide it
+        if broken:
+            what = f"{error}{self._place()}"
         else:
-            what = f"{type(error).__name__}: {error}" + where(error, _file_of(self.function))
+            code = _code_of(self.function)
+            what = f"{type(error).__name__}: {error}" + where(error, code.co_filename if code else None)
         text = f"reward function '{self.name}', sample {sample.number}: {what}"
-        return {"sample": sample.number, "error": cut(text, LONGEST_ERROR)}
+        record: Record = {"sample": sample.number, "error": cut(text, LONGEST_ERROR)}
+        return record | {"retry": False} if broken else record
 
 
 @dataclass
@@ -433,9 +460,11 @@ class _Several:
         emit([self._sum(sample.number, [records[sample.number] for records in answered]) for sample in samples])
 
     def _sum(self, sample: int, records: list[Record]) -> Record:
-        errors = [record["error"] for record in records if "error" in record]
-        if errors:
-            return {"sample": sample, "error": cut("; ".join(errors), LONGEST_ERROR)}
+        failed = [record for record in records if "error" in record]
+        if failed:
+            error = cut("; ".join(record["error"] for record in failed), LONGEST_ERROR)
+            final = any("retry" in record for record in failed)
+            return {"sample": sample, "error": error} | ({"retry": False} if final else {})
         parts: dict[str, float] = {}
         for function, record in zip(self.functions, records):
             if record["score"] is not None:
@@ -471,10 +500,10 @@ def _prepare_one(function: Any, name: str | None, loop: _Loop) -> _Function:
     if any(p.kind is p.POSITIONAL_ONLY and p.default is p.empty for p in parameters):
         raise RewardError(f"reward function '{name}{inspect.signature(function)}' has parameters without a keyword")
     for style in _STYLES:
-        if style.recognised & known:
-            return _Function(name, function, style, loop)
+        if recognised := style.recognised & known:
+            return _Function(name, function, style, loop, f"the parameter {min(recognised)}")
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return _Function(name, function, _STYLES[-1], loop)
+        return _Function(name, function, _STYLES[-1], loop, "only **kwargs")
     raise RewardError(
         f"'{name}{inspect.signature(function)}' has the parameters of no reward function, which are (completions, …) "
         "in TRL's style, (data_source, solution_str, ground_truth, extra_info) or (data_sources, solution_strs, "
@@ -498,6 +527,22 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 # ---- scores ----
+
+
+def _listed(value: Any, samples: int) -> list[Any]:
+    """What a function in batches returned, if it is a score for each sample."""
+    if hasattr(value, "tolist"):  # an array or tensor
+        value = value.tolist()
+    right = (f"it must return a list with one score for each of the {_counted(samples, 'sample')}, in their order; "
+             "a function that scores one sample has the parameter solution_str in place of lists")  # fmt: skip
+    if isinstance(value, (str, bytes, Mapping, Set)) or not isinstance(value, Iterable):
+        raise Told(f"it returned {shown(value)} ({type(value).__name__}) for {_counted(samples, 'sample')}; {right}")
+    scores = value if isinstance(value, list) else list(itertools.islice(value, samples + 1))  # it may be endless
+    if len(scores) != samples:
+        more = "" if isinstance(value, Sized) or len(scores) < samples else "at least "
+        count = len(value) if isinstance(value, Sized) else len(scores)
+        raise Told(f"it returned {more}{_counted(count, 'score')} for {_counted(samples, 'sample')}; {right}")
+    return scores
 
 
 def _number(value: Any) -> float:
@@ -531,10 +576,12 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _file_of(function: Callable[..., Any]) -> str | None:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    code = code or getattr(getattr(type(function), "__call__", None), "__code__", None)
-    return code.co_filename if code else None
+def _code_of(function: Any) -> CodeType | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 # ---- coroutines ----

@@ -9,9 +9,14 @@ from collections.abc import Sequence
 _LONGEST = 48
 
 
+def printable(text: str) -> str:
+    """``text`` with escapes for what would change a terminal or not be seen there."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """In one line, with … for what is too long."""
-    line = " ".join(text.split())
+    """In one line, with escapes for what cannot be printed, and … for what is too long."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 

@@ -77,7 +77,12 @@ def test_what_an_environment_may_return(program, returned, heard):
     [
         ("{'rewards': {'a': float('nan')}}", ["reward", "nan (float)"]),
         ("{'rewards': '1'}", ["reward", "'1' (str)"]),
+        ("{'rewards': {'a': [1.0, 2.0]}}", ["reward", "[1.0, 2.0] (list)"]),
         ("{'reward': 1}", ["'reward'", "rewards?"]),
+        ("{'done': 'no'}", ["'done'", "true", "false", "'no' (str)"]),
+        ("{'truncated': 0.5}", ["'truncated'", "true", "false", "0.5 (float)"]),
+        ("('text', 1.0, True)", ["(tuple)", "a text", "Observation"]),
+        ("(text for text in 'ab')", ["(generator)", "a text", "Observation"]),
         ("3", ["3 (int)", "a text", "Observation"]),
         ("{'role': 'assistant', 'content': 'x'}",
          ["a role", "user, system, developer, tool, function", "{'role': 'assistant', 'content': 'x'}"]),
@@ -239,6 +244,7 @@ class Env:
     )  # fmt: skip
     env.reset(5)
     assert env.hear()["messages"][0]["content"] == "3 1"
+    mentions(env.end(), "note: ", "get_reward", "'Env'", "None", "reward is 0")
 
 
 # ---- several episodes, their ends, and the program's ----

@@ -248,6 +248,10 @@ def test_an_agent_asks_for_completions_and_returns_what_is_trained_on(program):
         ("return {'prompt_ids': [1], 'response_ids': [2, 3], 'response_mask': [1]}",
          ["response_mask", "1 values", "2 response_ids"]),
         ("return {'prompt_ids': 'a', 'response_ids': [], 'response_mask': []}", ["prompt_ids", "token ids", "'a'"]),
+        ("return {'prompt_ids': [1.5], 'response_ids': [], 'response_mask': []}", ["prompt_ids", "1.5", "whole number"]),
+        ("return {'prompt_ids': [1], 'response_ids': [2], 'response_mask': [0.5]}", ["response_mask", "0.5"]),
+        ("return {'prompt_ids': [1], 'response_ids': [2], 'response_mask': [1], 'reward_score': float('nan')}",
+         ["a reward", "finite", "nan"]),
         ("return []", ["run", "0 outputs"]),
         ("return 1 / 0", ["agent 'Agent'", "ZeroDivisionError", "(mine.py:4, in run: return 1 / 0)"]),
         ("raise asyncio.CancelledError", ["agent 'Agent'", "cancelled"]),
@@ -299,7 +303,7 @@ partial = functools.partial(Agent, length=3)
     assert agent.read() == {
         "type": "output", "episode": 2, "prompt_ids": [2], "response_ids": [5], "response_mask": [1], "rewards": {}
     }  # fmt: skip
-    agent.end()
+    mentions(agent.end(), "note: ", "'partial'", "reward_score", "reward is 0")
 
 
 VERLS = """

@@ -22,7 +22,7 @@ from messages import mentions, raising
 from waiting import LONG, until
 
 import transfer_dock as td
-from transfer_dock import controller, watching
+from transfer_dock import controller, tables, watching
 
 ROOT = pathlib.Path(os.environ["TDOCK_SOURCE"])
 
@@ -318,3 +318,17 @@ def test_a_notebook_draws_over_the_last_table(local: td.Dock, monkeypatch: pytes
 def test_a_notebook_gets_tables_of_html(local: td.Dock) -> None:
     local.create_partition("<p>", {"x": "int64"})
     assert "<p>|0|" in _Checked(watching.html_of("a dock", {"<p>": local.status("<p>")})).said
+
+
+def test_tables_escape_what_would_change_a_terminal() -> None:
+    assert tables.shortened("a\x1b[2J\x9b\u202eb\n c é 試 😀") == "a\\x1b[2J\\x9b\\u202eb c é 試 😀"
+    shown = tables.as_text(["name"], [["\x1b]0;PWNED\x07\x1b[2J\nFAKE LOG LINE\u202e"]])
+    assert shown.replace("\n", "").isprintable()
+    assert len(shown.splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a\nb", "a\u202eb", "a\u200bb", "\ufeffa"])
+def test_names_that_would_change_a_terminal_are_refused_and_quoted(dock: td.Dock, name: str) -> None:
+    with pytest.raises(td.InvalidArgument) as refused:
+        dock.create_partition(name, {"x": "float32"})
+    assert str(refused.value).isprintable()

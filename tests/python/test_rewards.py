@@ -70,6 +70,13 @@ def program(tmp_path: pathlib.Path):
         one.__exit__()
 
 
+def only_note(said: str) -> str:
+    """The one line that a program writes about how it calls its function."""
+    (line,) = said.splitlines()
+    assert line.startswith("note: "), line
+    return line
+
+
 def refused(tmp_path: pathlib.Path, text: str, name: str) -> str:
     (tmp_path / "mine.py").write_text(text)
     hello = '{"type":"hello","protocol":1,"columns":["extra"]}\n'
@@ -103,7 +110,7 @@ def f(completions, prompts, answer, difficulty: list[int], raw: list[str], steps
     ]
     kept = [sample(i, text, "4", columns=one) for i, (text, one) in enumerate(zip(["4", ""], columns))]
     assert trl.scores(*kept) == [{"score": 1.0}, {"score": None}]
-    assert trl.end() == ""
+    mentions(only_note(trl.end()), "reward function 'f' (mine.py:3)", "lists", "batch", "the parameter completions")
 
 
 def test_conversations_are_lists_of_messages_unless_the_annotation_says_texts(program):
@@ -181,20 +188,81 @@ def test_what_is_no_score_is_an_error_of_that_sample(program, returned, names):
     mentions(bad["error"], "reward function 'f', sample 0", *names)
 
 
-def test_a_wrong_number_of_scores_is_an_error(program):
-    for returned, names in (
-        ("[]", ["0 scores", "1 sample"]),
-        ("1.0", ["1.0", "a list"]),
-        ("None", ["None", "a list"]),
-        ("'12'", ["'12'", "a list"]),
-    ):
-        answers = program(f"def f(completions): return {returned}").scores(sample(0, "a"), sample(1, "b"))
-        for number, answer in enumerate(answers):
-            assert list(answer) == ["error"]
-            mentions(answer["error"], f"reward function 'f', sample {number}", *names)
-    # One score for each sample is right once they come one by one.
-    answers = program("def f(completions): return [1.0]").scores(sample(0, "a"), sample(1, "b"))
-    assert answers == [{"score": 1.0}] * 2
+RIGHT = ["mine.py:", "one score", "solution_str"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "names"),
+    [
+        ("[1.0]", ["1 score for 16 samples", *RIGHT]),
+        ("[]", ["0 scores for 16 samples", *RIGHT]),
+        ("[1.0] * 17", ["17 scores for 16 samples", *RIGHT]),
+        ("(1.0, 2.0)", ["2 scores for 16 samples", *RIGHT]),
+        ("(1.0 for _ in range(3))", ["3 scores for 16 samples", *RIGHT]),
+        ("itertools.count()", ["at least 17 scores for 16 samples", *RIGHT]),
+        ("1.0", ["1.0 (float)", "16 samples", *RIGHT]),
+        ("True", ["True (bool)", "16 samples", *RIGHT]),
+        ("None", ["None (NoneType)", "16 samples", *RIGHT]),
+        ("'1' * 16", ["(str)", "16 samples", *RIGHT]),
+        ("{'score': [1.0] * 16, 'format': [1.0] * 3}", ["(dict)", "16 samples", *RIGHT]),
+        ("set(range(16))", ["(set)", "16 samples", *RIGHT]),
+        ("endless()", ["(async_generator)", "16 samples", *RIGHT]),
+        ("numpy.float64(1)", ["1.0 (float)", "16 samples", *RIGHT]),
+        ("numpy.ones((1, 16))", ["1 score for 16 samples", *RIGHT]),
+        ("numpy.ones((16, 1))", ["sample 0", "a score", "[1.0] (list)", "mine.py:"]),
+        ("numpy.ones((16, 2))", ["sample 0", "a score", "[1.0, 1.0] (list)", "mine.py:"]),
+        ("['1'] * 16", ["sample 0", "a score", "'1' (str)", "mine.py:"]),
+        ("[float('nan')] * 16", ["sample 0", "finite", "nan", "mine.py:"]),
+        ("[[1.0]] * 16", ["sample 0", "a score", "[1.0] (list)", "mine.py:"]),
+        ("[{'score': [1.0, 2.0]}] * 16", ["sample 0", "a score", "[1.0, 2.0] (list)", "mine.py:"]),
+        ("[1j] * 16", ["sample 0", "a score", "(complex)", "mine.py:"]),
+        ("log_extra('seen', [1])", ["'seen'", "1 values for 16 samples", "mine.py:"]),
+    ],
+)
+def test_a_batch_without_a_score_for_each_sample_is_an_error_and_no_second_call(program, returned, names):
+    samples = [sample(number, "a") for number in range(16)]
+    # Alone, each sample would get its score.
+    trl = program(f"""
+import itertools, numpy
+calls = 0
+async def endless():
+    while True: yield 1.0
+def f(completions, log_extra):
+    global calls
+    calls += 1
+    return {returned} if calls == 1 else [1.0] * len(completions)
+""")
+    for number, answer in enumerate(trl.scores(*samples)):
+        assert (sorted(answer), answer["retry"]) == (["error", "retry"], False)
+        mentions(answer["error"], f"reward function 'f', sample {number}")
+        mentions(answer["error"].replace(f"sample {number}:", "sample 0:"), *names)
+    assert trl.scores(*samples) == [{"score": 1.0}] * 16  # the second call
+    only_note(trl.end())
+
+
+def test_a_sample_whose_values_cannot_be_read_fails_alone(program):
+    trl = program("def f(completions, level: list[int]): return [len(completions)] * len(completions)", ["level"])
+    samples = [sample(number, "", columns={"level": level}) for number, level in enumerate(["1", "one", "3"])]
+    first, bad, last = trl.scores(*samples)
+    assert first == last == {"score": 2.0}  # the others are scored together
+    mentions(bad["error"], "reward function 'f', sample 1", "column 'level'", "int", "'one'")
+    assert bad["retry"] is False
+    deep = program("def f(completions, deep): return [len(text) for text in deep]", ["deep"])
+    assert deep.scores(sample(0, "", columns={"deep": "[" * 100_000})) == [{"score": 100_000.0}]
+
+
+def test_the_calls_after_an_exception_are_noted_once(program):
+    trl = program("""
+def f(completions):
+    if "bad" in completions: raise ValueError("so")
+    return [len(completions)] * len(completions)
+""")
+    for _ in range(2):
+        good, bad = trl.scores(sample(0, "a"), sample(1, "bad"))
+        assert good == {"score": 1.0}
+        assert "ValueError: so (mine.py:3" in bad["error"] and "retry" not in bad
+    _, note = trl.end().splitlines()
+    mentions(note, "note: ", "'f'", "ValueError", "2 samples", "alone")
 
 
 def test_numbers_of_other_packages_are_scores(program):
@@ -232,7 +300,7 @@ def f(data_source, solution_str, ground_truth, extra_info, tests: list, index: i
     assert right == {"score": 1.0, "parts": {"acc": 1.0}, "message": "pred: 4; bad: nan"}
     assert wrong == {"score": 0.0, "parts": {"acc": 0.0}, "message": "pred: 5; bad: nan"}
     mentions(raised["error"], "reward function 'f', sample 1", "ZeroDivisionError", "(mine.py:6, in f: return 1 / 0)")
-    assert verl.end() == ""
+    mentions(only_note(verl.end()), "reward function 'f' (mine.py:2)", "one sample", "parameter solution_str")
 
 
 def test_a_score_is_sent_as_soon_as_it_is_there(program, tmp_path):
@@ -327,7 +395,9 @@ rewards.serve(lambda completions: [len(c) for c in completions], name="length")
     with Program("env", "-u", "PYTHONUNBUFFERED", sys.executable, tmp_path / "own.py") as own:
         assert own.hello["name"] == "length"
         assert own.scores(sample(0, "abc")) == [{"score": 3.0}]
-        assert own.end() == "printed before\n"
+        printed, note = own.end().splitlines()
+        assert printed == "printed before"
+        mentions(note, "'length' (own.py:4)", "the parameter completions")
 
 
 @pytest.mark.parametrize("how", [["-m", "transfer_dock.rewards"], [str(REWARDS)]])
@@ -407,8 +477,9 @@ def test_ctrl_c_and_the_end_of_its_input_end_it_quietly(program, tmp_path):
     waiting.read()
     waiting.process.send_signal(signal.SIGINT)
     output, errors = waiting.process.communicate(timeout=LONG)
-    assert (waiting.process.returncode, output, errors) == (130, b"", b"")
-    assert program(text).end() == ""
+    assert (waiting.process.returncode, output) == (130, b"")
+    only_note(errors.decode())
+    only_note(program(text).end())
     assert subprocess.run([*AS_TEXT, "mine.py:f"], cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=LONG).returncode == 0
 
 

@@ -57,6 +57,16 @@ def test_a_run_stops_with_the_line_of_a_function_that_raises(folder):
     mentions(messages, "ZeroDivisionError", "(mine.py:2, in fragile: return 1 / 0)")
 
 
+def test_a_run_stops_with_both_counts_of_a_function_that_scores_too_few(folder):
+    (folder / "mine.py").write_text("def few(completions, **kwargs):\n    return []\n")
+    with Run(
+        folder, "run", f"reward.function={folder}/mine.py:few", "reward.function_weights=[]", config=CONFIG
+    ) as run:  # fmt: skip
+        messages = failed(run)
+    mentions(messages, "reward function 'few'", "0 scores for", "one score", "(mine.py:1)", "try 1")
+    assert "try 2" not in messages
+
+
 def test_a_run_says_which_functions_there_are(folder):
     (folder / "mine.py").write_text("def accuracy(completions):\n    return completions\n")
     with Run(

@@ -86,7 +86,6 @@ class HttpEnvironment final : public Environment {
 
   void End(EpisodeId episode) override {
     MutexLock lock(mu_);
-    std::erase_if(jobs_, [&](const Job& job) { return job.episode == episode && job.kind != Job::Kind::kEnd; });
     std::erase_if(events_, [&](const Event& event) { return event.episode == episode; });
     Forget(episode);
   }
@@ -146,6 +145,8 @@ class HttpEnvironment final : public Environment {
         if (closing_) return;
         job = std::move(jobs_.front());
         jobs_.pop_front();
+        // Says only that the episode has ended; looking for its jobs then would take long if many wait.
+        if (job.kind != Job::Kind::kEnd && !IsOpen(job)) continue;
       }
       if (job.kind == Job::Kind::kEnd) {
         Ask(job.line, std::min(options_.timeout, kMostForEnd), /*repeatable=*/false).IgnoreError();
@@ -170,8 +171,14 @@ class HttpEnvironment final : public Environment {
     return event;
   }
 
+  // True if the job's episode has not ended.
+  bool IsOpen(const Job& job) const TDOCK_REQUIRES(mu_) {
+    const auto found = numbers_.find(job.episode);
+    return found != numbers_.end() && found->second == job.number;
+  }
+
   void Note(const Job& job, absl::StatusOr<Event> event) TDOCK_REQUIRES(mu_) {
-    if (const auto found = numbers_.find(job.episode); found == numbers_.end() || found->second != job.number) return;
+    if (!IsOpen(job)) return;
     if (event.ok()) {
       failures_ = 0;
     } else if (++failures_ > options_.max_failures && failed_.ok()) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
@@ -98,6 +99,7 @@ absl::Status Reward::ScoreEach(std::span<const Answer> answers, const StopCheck&
 
 Scores Gathered(std::span<const AnswerScore> each) {
   Scores scores;
+  absl::flat_hash_map<std::string, size_t> places;  // in scores.parts, by the rule
   for (size_t i = 0; i < each.size(); ++i) {
     scores.totals.push_back(each[i].left_out ? std::numeric_limits<float>::quiet_NaN() : each[i].total);
     for (const AnswerScore::Part& given : each[i].parts) {
@@ -106,14 +108,14 @@ Scores Gathered(std::span<const AnswerScore> each) {
         std::string& message = scores.messages[i];
         absl::StrAppend(&message, message.empty() ? "" : "; ", given.name, ": ", given.message);
       }
-      auto part = std::find_if(scores.parts.begin(), scores.parts.end(),
-                               [&](const auto& known) { return known.rule == given.name; });
-      if (part == scores.parts.end()) {
-        const std::vector<float> none(each.size(), std::numeric_limits<float>::quiet_NaN());
-        part = scores.parts.insert(part, {.rule = given.name, .scores = none});
+      const auto [place, is_new] = places.try_emplace(given.name, scores.parts.size());
+      if (is_new) {
+        scores.parts.push_back(
+            {.rule = given.name, .scores = std::vector(each.size(), std::numeric_limits<float>::quiet_NaN())});
       }
-      if (given.score) part->scores[i] = *given.score;
-      if (given.undecided) ++part->undecided;
+      Scores::Part& part = scores.parts[place->second];
+      if (given.score) part.scores[i] = *given.score;
+      if (given.undecided) ++part.undecided;
     }
   }
   return scores;

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/status.h"
 
 namespace tdock::reward {
 
@@ -60,8 +61,6 @@ struct AnswerScore {
   std::vector<Part> parts = {};
 };
 
-// OK to go on; the error with which a slow call ends otherwise. Thread-safe; asked several times a second.
-using StopCheck = std::function<absl::Status()>;
 // Gets the score of answer `index`, or why it has none. May be called by several threads at once.
 using ScoreSink = std::function<void(size_t index, absl::StatusOr<AnswerScore> score)>;
 

@@ -6,7 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/testing/fails.h"
+#include "core/base/testing/growth.h"
 
 namespace tdock::reward {
 namespace {
@@ -60,6 +62,18 @@ TEST(CheckedScore, RefusesAWrongCount) {
 TEST(CheckedScore, PassesTheRewardsOwnErrorOn) {
   FixedReward reward(absl::UnavailableError("the scorer is away"));
   EXPECT_EQ(CheckedScore(reward, kAnswers).status(), absl::UnavailableError("the scorer is away"));
+}
+
+TEST(Gathered, CostsWhatItsPartsCost) {
+  ExpectLinear(
+      [](int64_t parts) {
+        std::vector<AnswerScore> each(4);
+        for (AnswerScore& score : each) {
+          for (int64_t i = 0; i < parts; ++i) score.parts.push_back({.name = absl::StrCat("part ", i), .score = 1.0F});
+        }
+        ASSERT_EQ(Gathered(each).parts.size(), static_cast<size_t>(parts));
+      },
+      2'000);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -185,10 +186,12 @@ void BindExternalReward(config::Spec& spec, ExternalRewardConfig& c) {
 
 std::vector<std::string> SourceNames(const ExternalRewardConfig& config) {
   std::set<std::string> taken = {"exact", "number", "math", "regex", "format", "length"};
+  std::map<std::string, int> numbers;  // the last that was tried
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
-    std::string unique = name;
-    for (int number = 2; !taken.insert(unique).second; ++number) unique = absl::StrCat(name, "_", number);
+    int& number = numbers.try_emplace(name, 1).first->second;
+    std::string unique = number == 1 ? name : absl::StrCat(name, "_", ++number);
+    while (!taken.insert(unique).second) unique = absl::StrCat(name, "_", ++number);
     names.push_back(unique);
   };
   for (const std::string& function : config.functions) add(BaseName(function, ':'));

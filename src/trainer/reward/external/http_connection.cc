@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/reward/external/http_lookup.h"
 
 namespace tdock::reward {
@@ -49,9 +50,10 @@ absl::StatusOr<TlsContext> MakeTlsContext(const std::string& ca_file, bool verif
   const int loaded = ca_file.empty() ? SSL_CTX_set_default_verify_paths(context.get())
                                      : SSL_CTX_load_verify_locations(context.get(), ca_file.c_str(), nullptr);
   if (loaded == 1) return context;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cannot read certificates (PEM) from ", ca_file.empty() ? "the system's folder" : absl::StrCat("'", ca_file, "'"),
-      ": ", LastOpenSslError()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot read certificates (PEM) from ",
+                   ca_file.empty() ? "the system's folder" : absl::StrCat("'", EscapeUnprintable(ca_file), "'"), ": ",
+                   LastOpenSslError()));
 }
 
 absl::StatusOr<std::unique_ptr<HttpConnection>> HttpConnection::Open(const HttpUrl& url, const TlsContext& tls,
@@ -110,7 +112,7 @@ absl::Status HttpConnection::BeginTls(const HttpUrl& url, SSL_CTX* context) {
                          ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), url.host.c_str()) == 1
                          : SSL_set1_host(ssl_.get(), url.host.c_str()) == 1 &&
                                SSL_set_tlsext_host_name(ssl_.get(), url.host.c_str()) == 1;
-  if (!named) return absl::InvalidArgumentError(absl::StrCat("'", url.host, "' is no name for TLS"));
+  if (!named) return absl::InvalidArgumentError(absl::StrCat("'", EscapeForMessage(url.host), "' is no name for TLS"));
   for (;;) {
     ERR_clear_error();
     const int done = SSL_do_handshake(ssl_.get());

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::reward {
 namespace {
@@ -58,9 +59,10 @@ absl::StatusOr<std::vector<HostAddress>> LookUpHost(const std::string& host, int
   try {
     std::thread([lookup, host, port] { LookUpNow(*lookup, host, port); }).detach();
   } catch (const std::system_error& error) {
-    return absl::UnavailableError(absl::StrCat("cannot start a thread to look up '", host, "': ", error.what()));
+    return absl::UnavailableError(
+        absl::StrCat("cannot start a thread to look up '", EscapeForMessage(host), "': ", error.what()));
   }
-  const std::string what = absl::StrCat("the address of '", host, "'");
+  const std::string what = absl::StrCat("the address of '", EscapeForMessage(host), "'");
   for (;;) {
     {
       MutexLock lock(lookup->mu);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
 #include "core/base/mutex.h"
@@ -130,8 +131,8 @@ class HttpSource final : public ScoreSource {
     return {.status = status, .unscored = {}, .repeat = lost || blamed, .one_by_one = blamed};
   }
 
-  static Outcome Judge(const HttpReply& reply, const std::vector<size_t>& indexes, double seconds,
-                       const SourceSink& sink) {
+  Outcome Judge(const HttpReply& reply, const std::vector<size_t>& indexes, double seconds,
+                const SourceSink& sink) const {
     if (reply.code == 200) return Take(reply.body, indexes, seconds, sink);
     const absl::Status error = CodeError(reply, "reward.url");
     const bool overload = IsOverload(reply.code);
@@ -143,9 +144,10 @@ class HttpSource final : public ScoreSource {
             .wait = overload ? reply.wait.value_or(absl::ZeroDuration()) : absl::ZeroDuration()};
   }
 
-  // Passes on the scores of an answer.
-  static Outcome Take(const std::string& body, const std::vector<size_t>& indexes, double seconds,
-                      const SourceSink& sink) {
+  // Passes on the scores of an answer. Samples are sent again for an error that the server says itself, and for what is
+  // no JSON; an answer that has no score for one of them, or one too many, would only hide that.
+  Outcome Take(const std::string& body, const std::vector<size_t>& indexes, double seconds,
+               const SourceSink& sink) const {
     Outcome outcome{.status = {}, .unscored = indexes, .repeat = true, .one_by_one = true};
     const absl::StatusOr<nlohmann::json> json = ParseJsonObject(body, kDeepestAnswer);
     if (!json.ok()) {
@@ -154,40 +156,43 @@ class HttpSource final : public ScoreSource {
       return outcome;
     }
     absl::StatusOr<std::vector<ScoredSample>> scores = ParseScores(*json);
-    if (!scores.ok()) {
-      outcome.status = scores.status();
+    outcome.status = scores.ok() ? CheckSamples(*scores, indexes) : scores.status();
+    if (!outcome.status.ok()) {
+      outcome.repeat = outcome.one_by_one = false;
       return outcome;
     }
-    // An answer with a sample twice, or one that was not asked for, may have mixed up the others.
-    outcome.status = CheckSamples(*scores, indexes);
-    if (!outcome.status.ok()) return outcome;
-    absl::Status bad;
+    outcome.unscored.clear();
     for (ScoredSample& scored : *scores) {
-      if (!scored.score.ok()) {
-        bad = Annotate(scored.score.status(), absl::StrCat("sample ", scored.sample));
+      const auto index = static_cast<size_t>(scored.sample);
+      if (scored.score.ok()) {
+        scored.score->seconds = seconds;
+        sink(index, std::move(scored.score));
         continue;
       }
-      const auto index = static_cast<size_t>(scored.sample);
-      std::erase(outcome.unscored, index);
-      scored.score->seconds = seconds;
-      sink(index, std::move(scored.score));
+      const absl::Status bad = Annotate(scored.score.status(), absl::StrCat("sample ", index));
+      if (IsRepeatable(bad)) {
+        outcome.status = bad;
+        outcome.unscored.push_back(index);
+      } else {
+        sink(index, OfServer(server_, bad));
+      }
     }
-    if (bad.ok() && !outcome.unscored.empty()) {
-      bad =
-          absl::InvalidArgumentError(absl::StrCat("answered for ", scores->size(), " of ", indexes.size(), " samples"));
-    }
-    outcome.status = bad;
     return outcome;
   }
 
-  // That each sample was asked for, and is there at most once.
-  static absl::Status CheckSamples(const std::vector<ScoredSample>& scores, std::vector<size_t> due) {
+  // Checks that each sample that was asked for is there, once, and no other one.
+  static absl::Status CheckSamples(const std::vector<ScoredSample>& scores, const std::vector<size_t>& asked) {
+    absl::flat_hash_set<size_t> due(asked.begin(), asked.end());
     for (const ScoredSample& scored : scores) {
-      if (std::erase(due, static_cast<size_t>(scored.sample)) == 1) continue;
+      if (scored.sample >= 0 && due.erase(static_cast<size_t>(scored.sample)) == 1) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("answered for sample ", scored.sample, ", which was not asked for, or more than once"));
     }
-    return absl::OkStatus();
+    if (due.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("answered for ", scores.size(), " of ", asked.size(),
+                     " samples; it must give a score, null or an error for each, also for ",
+                     *std::min_element(due.begin(), due.end())));
   }
 
   const HttpOptions options_;

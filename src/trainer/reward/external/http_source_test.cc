@@ -234,12 +234,38 @@ TEST(HttpSource, FindsTheSampleThatIsToBlame) {
   EXPECT_EQ(server.connections(), 6);  // all, 0, 1, 2 twice, 3
 }
 
-TEST(HttpSource, KeepsWhatAnIncompleteAnswerSays) {
-  RawServer server([](const auto& c) {
-    c.number == 0 ? c.Answer("200 OK", R"({"scores":[{"sample":1,"score":0.25}]})") : c.Answer("200 OK", c.Scores());
-  });
-  EXPECT_THAT(ScoreAll(Judge(server.url()), 3).values(), ElementsAre(0.5F, 0.25F, 0.5F));
-  EXPECT_EQ(server.connections(), 3);
+TEST(HttpSource, AsksNoSampleAgainForAnAnswerThatIsNoSuch) {
+  // Each sample alone would have got its score.
+  const std::map<std::string, std::vector<std::string>> answers = {
+      {R"({"scores":[{"sample":1,"score":0.25}]})", {"1 of 3 samples", "also for 0"}},
+      {R"({"scores":[]})", {"0 of 3 samples", "also for 0"}},
+      {R"({"scores":[{"sample":0,"score":1},{"sample":1,"score":1},{"sample":3,"score":1}]})", {"sample 3"}},
+      {R"({"scores":[{"sample":-1,"score":1}]})", {"sample -1"}},
+      {R"({"scores":[1, 1, 1]})", {"no sample"}},
+      {R"({"score":1})", {"\"scores\""}}};
+  for (const auto& [answer, names] : answers) {
+    RawServer server([&](const auto& c) { c.Answer("200 OK", c.number == 0 ? answer : c.Scores()); });
+    const Result result = ScoreAll(Judge(server.url()), 3);
+    for (size_t i = 0; i < 3; ++i) EXPECT_THAT(result.error(i), Fails(absl::StatusCode::kInvalidArgument, names));
+    EXPECT_EQ(server.connections(), 1) << answer;
+  }
+}
+
+TEST(HttpSource, AsksASampleAgainOnlyIfTheServerSaysThatItFailed) {
+  const std::map<std::string, std::pair<float, int>> scores = {{R"("error":"busy")", {0.5F, 2}},
+                                                               {R"("error":"busy","retry":true)", {0.5F, 2}},
+                                                               {R"("error":"no unit","retry":false)", {-1.0F, 1}},
+                                                               {R"("score":"0.5")", {-1.0F, 1}},
+                                                               {R"("score":1e300)", {-1.0F, 1}},
+                                                               {R"("parts":{})", {-1.0F, 1}}};
+  for (const auto& [score, expected] : scores) {
+    RawServer server([&](const auto& c) {
+      const std::string bad = absl::StrCat(R"({"scores":[{"sample":0,"score":0.25},{"sample":1,)", score, "}]}");
+      c.Answer("200 OK", c.number == 0 ? bad : c.Scores());
+    });
+    EXPECT_THAT(ScoreAll(Judge(server.url()), 2).values(), ElementsAre(0.25F, expected.first)) << score;
+    EXPECT_EQ(server.connections(), expected.second) << score;
+  }
 }
 
 TEST(HttpSource, SaysWhatIsWrongWithAnAnswer) {

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/mutex.h"
@@ -50,7 +54,7 @@ class Job {
 
   // A score from the program, or its error.
   void Note(size_t i, absl::StatusOr<SourceScore> score) {
-    if (!score.ok()) return NoteTry(i, score.status());
+    if (!score.ok()) return NoteTry(i, score.status(), IsRepeatable(score.status()));
     {
       MutexLock lock(mu_);
       Settle(i);
@@ -59,14 +63,14 @@ class Job {
   }
 
   // A try of this sample has failed: it is sent again, alone, or has no score.
-  void NoteTry(size_t i, const absl::Status& why) TDOCK_EXCLUDES(mu_) {
+  void NoteTry(size_t i, const absl::Status& why, bool repeatable = true) TDOCK_EXCLUDES(mu_) {
     absl::Status last;
     {
       MutexLock lock(mu_);
       Sample& sample = samples_[i];
       if (sample.settled) return;
       sample.reasons.push_back(absl::StrCat("try ", sample.reasons.size() + 1, ": ", why.message()));
-      if (std::cmp_less_equal(sample.reasons.size(), options_.retries)) {
+      if (repeatable && std::cmp_less_equal(sample.reasons.size(), options_.retries)) {
         todo_.push_front({i});  // at once, so that a bad sample is known before others count as failures in a row
         changed_.NotifyAll();
         return;
@@ -135,9 +139,28 @@ class Job {
   absl::Status failed_ TDOCK_GUARDED_BY(mu_);
 };
 
+// The notes that each process of a program says when it starts, such as how it calls a function, reach the log once.
+ProgramOptions WithNotesOnce(ProgramOptions options) {
+  struct Notes {
+    Mutex mu;
+    absl::flat_hash_set<std::string> said TDOCK_GUARDED_BY(mu);
+  };
+  constexpr size_t kMostKept = 100;
+  options.log = [notes = std::make_shared<Notes>(), begin = absl::StrCat("reward ", options.name, ": note: "),
+                 log = std::move(options.log)](const std::string& line) {
+    if (absl::StartsWith(line, begin)) {
+      MutexLock lock(notes->mu);
+      if (notes->said.contains(line)) return;
+      if (notes->said.size() < kMostKept) notes->said.insert(line);
+    }
+    log(line);
+  };
+  return options;
+}
+
 class ProgramSource final : public ScoreSource {
  public:
-  explicit ProgramSource(ProgramOptions options) : options_(std::move(options)) {}
+  explicit ProgramSource(ProgramOptions options) : options_(WithNotesOnce(std::move(options))) {}
 
   ~ProgramSource() override {
     for (const auto& program : idle_) program->CloseInput();  // so that they end at the same time
@@ -179,10 +202,12 @@ class ProgramSource final : public ScoreSource {
         program = *std::move(started);
         said_hello_ = true;
       }
-      Batch open = *batch;  // those that the process has said nothing about
-      const absl::Status status = ScoreBatch(answers, *batch, *program, job, stop, open);
+      absl::flat_hash_set<size_t> said;  // of which the process has said something
+      const absl::Status status = ScoreBatch(answers, *batch, *program, job, stop, said);
       if (status.ok()) continue;
       program.reset();
+      Batch open = *batch;
+      std::erase_if(open, [&](size_t i) { return said.contains(i); });
       if (stop().ok()) job.NoteFailure(open, batch->size() == 1, status);
       NoteFailure(status, job, stop);
     }
@@ -190,7 +215,7 @@ class ProgramSource final : public ScoreSource {
   }
 
   absl::Status ScoreBatch(std::span<const Answer> answers, const Batch& batch, RewardProgram& program, Job& job,
-                          const StopCheck& stop, Batch& open) {
+                          const StopCheck& stop, absl::flat_hash_set<size_t>& said) {
     size_t bytes = 0;
     for (const size_t i : batch) bytes += JsonText(SampleJson(answers[i], i)).size();
     if (bytes + 1000 > kMostLineBytes) {
@@ -204,7 +229,7 @@ class ProgramSource final : public ScoreSource {
     }
     return program.Score(answers, batch, stop, [&](size_t i, absl::StatusOr<SourceScore> score) {
       if (score.ok()) failures_ = 0;
-      std::erase(open, i);
+      said.insert(i);
       job.Note(i, std::move(score));
     });
   }

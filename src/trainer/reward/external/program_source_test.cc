@@ -271,6 +271,13 @@ TEST_F(ProgramSourceTest, FloodsItsOutputWithLines) {
   EXPECT_THAT(Log(), ElementsAre(HasSubstr("spam")));
 }
 
+TEST_F(ProgramSourceTest, ItsNotesReachTheLogOnceHoweverManyProcessesSayThem) {
+  ProgramOptions options = Program("print('note: it is so', file=sys.stderr, flush=True)\nhello()\nserve()");
+  options.processes = 3;
+  ExpectAllScored(Run(options, 50), 50);
+  EXPECT_THAT(Log(), ElementsAre("reward test: note: it is so"));
+}
+
 TEST_F(ProgramSourceTest, FloodsItsStandardError) {
   ExpectAllScored(Run(Program(Once("[print('spam', 'y' * 990, file=sys.stderr) for _ in range(5000)]"))));
   const std::vector<std::string> log = Log();
@@ -311,11 +318,13 @@ TEST_F(ProgramSourceTest, AnswersTwice) {
 }
 
 TEST_F(ProgramSourceTest, GivesNoFiniteNumberAsScore) {
-  for (const auto& [value, what] : std::map<std::string, std::string>{{"NaN", "NaN"},
-                                                                      {"Infinity", "Infinity"},
-                                                                      {"1e300", "finite"},
-                                                                      {"\"0.5\"", "no number"},
-                                                                      {"[1]", "no number"}}) {
+  // What is no JSON ends the process. Of the others a second try could only hide the fault.
+  for (const auto& [value, names] :
+       std::map<std::string, std::vector<std::string>>{{"NaN", {"try 1", "try 2", "NaN"}},
+                                                       {"Infinity", {"try 1", "try 2", "Infinity"}},
+                                                       {"1e300", {"try 1", "finite"}},
+                                                       {"\"0.5\"", {"try 1", "no number"}},
+                                                       {"[1]", {"try 1", "no number"}}}) {
     ProgramOptions options = Program(absl::StrCat(
         "hello()\nwhile True:\n  batch = read()\n  for s in batch['samples']:\n",
         "    if len(s['completion']) == 2:\n      print('{\"type\":\"scores\",\"batch\":%d,\"scores\":[{\"sample\":2,",
@@ -324,7 +333,8 @@ TEST_F(ProgramSourceTest, GivesNoFiniteNumberAsScore) {
     const Outcome outcome = Run(options);
     EXPECT_EQ(outcome.status, absl::OkStatus());
     EXPECT_THAT(outcome.scores, SizeIs(5));
-    EXPECT_THAT(outcome.problems.at(2), Fails(StatusCode::kInvalidArgument, {"try 1", "try 2", what}));
+    EXPECT_THAT(outcome.problems.at(2), Fails(StatusCode::kInvalidArgument, names));
+    EXPECT_EQ(absl::StrContains(outcome.problems.at(2).message(), "try 2"), names.size() == 3) << value;
   }
 }
 
@@ -403,6 +413,17 @@ TEST_F(ProgramSourceTest, AnErrorOfTheProgramIsATryAndNoDeath) {
   EXPECT_THAT(outcome.problems.at(1), Fails(StatusCode::kUnknown, {"try 3: ", "no unit"}));
   EXPECT_THAT(outcome.scores, SizeIs(5));
   EXPECT_EQ(FileText("starts"), "x");
+}
+
+TEST_F(ProgramSourceTest, ASampleIsNotSentAgainIfTheProgramSaysThatItIsOfNoUse) {
+  ProgramOptions options = Program(
+      "hello()\nseen = set()\ndef one(s):\n"
+      "  if s['sample'] == 1 and not seen:\n    seen.add(1)\n"
+      "    return {'sample': 1, 'error': '1 score for 4 samples', 'retry': False}\n"
+      "  return score(s)\nserve(one)");
+  const Outcome outcome = Run(options);
+  EXPECT_THAT(outcome.problems.at(1), Fails(StatusCode::kFailedPrecondition, {"try 1: ", "1 score for 4 samples"}));
+  EXPECT_THAT(outcome.scores, SizeIs(5));
 }
 
 TEST_F(ProgramSourceTest, AStoppedRunEndsSoonAndKeepsItsScores) {

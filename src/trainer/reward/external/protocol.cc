@@ -46,7 +46,10 @@ absl::StatusOr<SourceScore> ParseScore(const Json& given) {
   SourceScore parsed;
   if (const auto error = given.find("error"); error != given.end() && !error->is_null()) {
     const std::string why = error->is_string() ? error->get<std::string>() : error->dump();
-    return absl::UnknownError(absl::StrCat("it says: ", EscapeForMessage(why, kMostMessage)));
+    const auto retry = given.find("retry");
+    const bool is_final = retry != given.end() && *retry == false;
+    return absl::Status(is_final ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnknown,
+                        absl::StrCat("it says: ", EscapeForMessage(why, kMostMessage)));
   }
   const auto score = given.find("score");
   if (score == given.end()) return absl::InvalidArgumentError("it gave neither a score nor an error");

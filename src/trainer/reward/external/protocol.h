@@ -36,9 +36,14 @@ absl::Status CheckHello(absl::string_view line);
 
 struct ScoredSample {
   int64_t sample = 0;
-  // An error if the program says so, or gives what is no finite number.
+  // Unknown if the program says that there is none, FailedPrecondition if it adds that another try is of no use.
+  // InvalidArgument if it gave what is no finite number.
   absl::StatusOr<SourceScore> score;
 };
+// True if a sample is sent again for this error of its score: only if the program said so itself. Asking again for what
+// is no score might get one, and would hide the fault.
+inline bool IsRepeatable(const absl::Status& of_score) { return absl::IsUnknown(of_score); }
+
 // The scores of a line. InvalidArgument, saying what is wrong with it: no JSON, another message, another batch.
 absl::StatusOr<std::vector<ScoredSample>> ParseScoresLine(absl::string_view line, int64_t batch);
 // The same of the "scores" of an object, such as the answer of a server.

@@ -101,8 +101,9 @@ absl::Status Sandbox::FindPython() {
   TDOCK_RETURN_IF_ERROR(Follow(*process, "", 1 << 16, patience, run));
   const std::vector<std::string> lines = absl::StrSplit(run.output, '\n', absl::SkipEmpty());
   if (!run.in_time || run.exit_code != 0 || lines.size() != 3) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "'", options_.python, "' (reward.code.python) does not run as Python: ", EscapeForMessage(run.words)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", EscapeUnprintable(options_.python),
+                     "' (reward.code.python) does not run as Python: ", EscapeForMessage(run.words)));
   }
   python_ = lines[0];
   // A link may lead from one of these folders to another.
@@ -113,9 +114,9 @@ absl::Status Sandbox::FindPython() {
   for (const std::string& folder : folders) {
     if (folder == "/usr" || absl::StartsWith(folder, "/usr/")) continue;
     if (const std::string home = HomeIn(folder); !home.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat("'", python_, "' (reward.code.python) has its files in '",
-                                                        folder, "', which would show ", home,
-                                                        "; use a Python in a folder of its own"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "'", EscapeUnprintable(python_), "' (reward.code.python) has its files in '", EscapeUnprintable(folder),
+          "', which would show ", EscapeUnprintable(home), "; use a Python in a folder of its own"));
     }
     if (folder == "/" || folder.empty()) {
       return absl::FailedPreconditionError(
