@@ -11,7 +11,8 @@
 namespace tdock {
 
 struct PartitionOptions {
-  // Names, here and elsewhere, are 1 to 255 bytes of UTF-8 without control characters.
+  // Names, here and elsewhere, are 1 to 255 bytes of UTF-8 without control characters and invisible ones, such as those
+  // that turn text around or have no width.
   std::string name = {};
   std::vector<ColumnSpec> columns = {};
   // Puts may add columns to those above; otherwise a column that is not listed is an error.

@@ -23,9 +23,9 @@ constexpr absl::string_view kAdvice = "give --overwrite to begin anew, or anothe
 
 std::string StatePath(const std::string& path) { return absl::StrCat(path, ".state.json"); }
 
-std::string Shown(const Json& object, const std::string& name) {
+std::string TextOf(const Json& object, const std::string& name) {
   const auto found = object.find(name);
-  return found == object.end() ? "nothing" : EscapeForMessage(found->dump());
+  return found == object.end() ? "nothing" : JsonText(*found);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<AnswerFile>> AnswerFile::Open(Env& env, const Opt
   if (env.Exists(path)) TDOCK_RETURN_IF_ERROR(env.OpenForReading(path).status());  // which only a regular file can be
   absl::StatusOr<std::unique_ptr<FileLock>> lock = FileLock::Take(absl::StrCat(path, ".lock"), "tdock generate");
   if (absl::IsAlreadyExists(lock.status())) {
-    return absl::AlreadyExistsError(absl::StrCat("another process writes to ", path,
+    return absl::AlreadyExistsError(absl::StrCat("another process writes to ", EscapeUnprintable(path),
                                                  " at this moment: ", lock.status().message(),
                                                  "; wait for its end, or give another --output"));
   }
@@ -69,26 +69,30 @@ std::optional<Json> AnswerFile::MadeWith(Env& env, const std::string& path) {
 
 absl::Status AnswerFile::CheckState(const Json& made_with) const {
   if (!env_.Exists(state_path_)) {
-    return absl::FailedPreconditionError(absl::StrCat(options_.path, " is there already, and ", state_path_,
+    return absl::FailedPreconditionError(absl::StrCat(EscapeUnprintable(options_.path), " is there already, and ",
+                                                      EscapeUnprintable(state_path_),
                                                       ", which would say what it was made with, is not; ", kAdvice));
   }
   TDOCK_ASSIGN_OR_RETURN(const std::string text, ReadFileUpTo(env_, state_path_, kMaxStateBytes));
   const Json state = ReadOrderedJson(text);
   if (!state.is_object()) {
-    return absl::DataLossError(absl::StrCat(state_path_, " is not an object in JSON; ", kAdvice));
+    return absl::DataLossError(absl::StrCat(EscapeUnprintable(state_path_), " is not an object in JSON; ", kAdvice));
   }
   std::vector<std::string> differences;
   const auto compare = [&](const std::string& name) {
-    const std::string then = Shown(state, name), now = Shown(made_with, name);
-    if (then != now) differences.push_back(absl::StrCat(name, " was ", then, " and is ", now, " now"));
+    const std::string then = TextOf(state, name), now = TextOf(made_with, name);
+    if (then == now) return;
+    differences.push_back(absl::StrCat(EscapeForMessage(name), " was ", EscapeForMessage(then), " and is ",
+                                       EscapeForMessage(now), " now"));
   };
   for (const auto& [name, value] : made_with.items()) compare(name);
   for (const auto& [name, value] : state.items()) {
     if (!made_with.contains(name)) compare(name);
   }
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the answers in ", options_.path, " were made otherwise: ", absl::StrJoin(differences, "; "), "; ", kAdvice));
+  return absl::FailedPreconditionError(absl::StrCat("the answers in ", EscapeUnprintable(options_.path),
+                                                    " were made otherwise: ", absl::StrJoin(differences, "; "), "; ",
+                                                    kAdvice));
 }
 
 absl::Status AnswerFile::Mark(absl::string_view line, const std::string& place) {

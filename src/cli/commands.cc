@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::cli {
@@ -97,7 +98,7 @@ int RunCommands(int argc, char** argv, const std::vector<NamedCommand>& own) {
   };
   if (argc > 1 && Find(argv[1]) != nullptr && !is_own(argv[1])) {
     const absl::Status status = RunOtherExecutable(argv);
-    std::cerr << "tdock " << argv[1] << ": " << status.message() << "\n";
+    std::cerr << "tdock " << argv[1] << ": " << EscapeForTerminal(status.message()) << "\n";
     return ExitCode(status);
   }
   CLI::App app("Transfer Dock: post-training for large language models.", "tdock");

@@ -44,7 +44,7 @@ absl::Status Explain(const std::string& run, bool json) {
   const absl::StatusOr<std::string> answer =
       trainer::AskRun(run, json ? trainer::ExplainForm::kJson : trainer::ExplainForm::kText, kPatience);
   if (!answer.ok()) return Silence(run, answer.status());
-  std::cout << (json ? *answer : Printable(*answer));
+  std::cout << (json ? PrintableJson(*answer) : EscapeForTerminal(*answer));
   return absl::OkStatus();
 }
 

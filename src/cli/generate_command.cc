@@ -84,7 +84,7 @@ absl::Status AnswerPrompts(const GenerateArguments& arguments, const Inputs& inp
     if (arguments.json) {
       nlohmann::ordered_json json = {{"prompt", arguments.texts[i / samples]}, {"sample", i % samples}};
       TDOCK_RETURN_IF_ERROR(AddAnswer(completions[i], tokenizer, json));
-      std::cout << LineOf(json) << "\n";
+      std::cout << (terminal ? PrintableJson(LineOf(json)) : LineOf(json)) << "\n";
     } else {
       TDOCK_ASSIGN_OR_RETURN(const std::string text, engine::TextOf(completions[i], tokenizer));
       std::cout << (terminal ? Printable(text) : text) << "\n";

@@ -23,6 +23,7 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "text/content_hash.h"
 #include "trainer/run_log/progress.h"
 
@@ -132,7 +133,7 @@ class FileGeneration {
     return absl::OkStatus();
   }
 
-  std::string Place(int64_t line) const { return absl::StrCat(work_.arguments.input, ":", line); }
+  std::string Place(int64_t line) const { return absl::StrCat(EscapeUnprintable(work_.arguments.input), ":", line); }
 
   bool IsAnswered(int64_t line) const {
     for (int64_t sample = 0; sample < work_.samples; ++sample) {
@@ -275,7 +276,8 @@ absl::Status CheckLength(const FileWork& work, int64_t tokens) {
 absl::Status CheckOptionsAreUsed(const FileWork& work, const PromptFileSummary& input) {
   const absl::string_view given = GivenTemplateOption(work.prompts);
   if (given.empty() || input.conversations > 0 || input.prompts == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(given, " is for conversations, and no line of ", work.arguments.input,
+  return absl::InvalidArgumentError(absl::StrCat(given, " is for conversations, and no line of ",
+                                                 EscapeUnprintable(work.arguments.input),
                                                  " is one; give --chat if its prompts are what a user says"));
 }
 
@@ -315,7 +317,8 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   Env& env = Env::Real();
   std::error_code no_such_file;
   if (std::filesystem::equivalent(work.arguments.input, work.arguments.output, no_such_file)) {
-    return absl::InvalidArgumentError(absl::StrCat(work.arguments.output, " is both the input and the output"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(EscapeUnprintable(work.arguments.output), " is both the input and the output"));
   }
   const absl::StatusOr<EncoderOfFile> encoder = MakeEncoder(env, work);
   TDOCK_RETURN_IF_ERROR(Refused(encoder.status()));
@@ -340,17 +343,19 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   TDOCK_RETURN_IF_ERROR(Refused(answers.status()));
   if (input->bad > 0) {
     std::cerr << "skipped " << input->bad << (input->bad == 1 ? " line" : " lines")
-              << " that cannot be answered; the first: " << input->first_bad.message() << "\n";
+              << " that cannot be answered; the first: " << EscapeForTerminal(input->first_bad.message()) << "\n";
   }
   const int64_t total = input->prompts * work.samples;
   if ((*answers)->found() > 0) {
-    std::cerr << (*answers)->found() << " of " << total << " answers are in " << work.arguments.output << " already\n";
+    std::cerr << (*answers)->found() << " of " << total << " answers are in "
+              << EscapeUnprintable(work.arguments.output) << " already\n";
   }
   FileGeneration generation(work, engine, *prompts, **answers, total);
   const absl::Status status = generation.Run(stop);
   if (!absl::IsCancelled(status)) return Failed(status);
   return absl::CancelledError(absl::StrCat("interrupted; ", generation.written(), " of ", total, " answers are in ",
-                                           work.arguments.output, ", and the same call generates the others"));
+                                           EscapeUnprintable(work.arguments.output),
+                                           ", and the same call generates the others"));
 }
 
 }  // namespace tdock::cli

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/recipes/first_config.h"
 #include "trainer/recipes/recipes.h"
 
@@ -22,10 +23,10 @@ absl::Status Init(const InitArguments& arguments) {
   Env& env = Env::Real();
   const auto& [options, out] = arguments;
   if (!out.empty() && env.Exists(out)) {
-    return Refused(
-        absl::AlreadyExistsError(absl::StrCat(out, " exists, and is not overwritten; choose another name for --out")));
+    return Refused(absl::AlreadyExistsError(
+        absl::StrCat(EscapeUnprintable(out), " exists, and is not overwritten; choose another name for --out")));
   }
-  const auto note = [](const std::string& line) { std::cerr << "note: " << line << "\n"; };
+  const auto note = [](const std::string& line) { std::cerr << "note: " << EscapeForTerminal(line) << "\n"; };
   const auto yaml = trainer::FirstConfig(env, options, note);
   TDOCK_RETURN_IF_ERROR(Refused(yaml.status()));
   if (out.empty()) {
@@ -35,8 +36,9 @@ absl::Status Init(const InitArguments& arguments) {
   TDOCK_RETURN_IF_ERROR(Failed(WriteFileAtomically(env, out, *yaml)));
   TDOCK_ASSIGN_OR_RETURN(const auto recipe, trainer::MakeRecipe(options.recipe));
   const bool answers = recipe->phase() == data::Phase::kPrompt;
-  std::cout << "wrote " << out << "; look at what it will do, then train:\n  tdock preflight " << out
-            << (answers ? " --probe" : "") << "\n  tdock train " << out << "\n";
+  const std::string shown = EscapeUnprintable(out);
+  std::cout << "wrote " << shown << "; look at what it will do, then train:\n  tdock preflight " << shown
+            << (answers ? " --probe" : "") << "\n  tdock train " << shown << "\n";
   return absl::OkStatus();
 }
 

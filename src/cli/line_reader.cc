@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::cli {
 
@@ -21,8 +22,8 @@ absl::StatusOr<std::optional<absl::string_view>> LineReader::Next() {
     const size_t newline = buffer_.find('\n', searched);
     const size_t end = newline == std::string::npos ? buffer_.size() : newline;
     if (end - begin_ > max_line_bytes_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ":", number_ + 1, ": the line has more than ", max_line_bytes_, " bytes"));
+      return absl::InvalidArgumentError(absl::StrCat(EscapeUnprintable(path_), ":", number_ + 1,
+                                                     ": the line has more than ", max_line_bytes_, " bytes"));
     }
     const bool all_read = offset_ == file_->size();
     if (newline != std::string::npos || (all_read && end > begin_)) {
@@ -52,6 +53,6 @@ void LineReader::Rewind() {
   is_ended_ = true;
 }
 
-std::string LineReader::Place() const { return absl::StrCat(path_, ":", number_); }
+std::string LineReader::Place() const { return absl::StrCat(EscapeUnprintable(path_), ":", number_); }
 
 }  // namespace tdock::cli

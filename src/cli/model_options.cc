@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "model/decoder/adapter_files.h"
 #include "model/decoder/device.h"
 
@@ -58,7 +59,8 @@ void AddBatchOptions(CLI::App& command, ModelArguments& arguments) {
 absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
   if (arguments.int8 && !device.is_cpu()) {
-    return absl::InvalidArgumentError(absl::StrCat("--int8 is for the CPU, and not for --device ", arguments.device));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--int8 is for the CPU, and not for --device ", EscapeForMessage(arguments.device)));
   }
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), arguments.model, device));
   if (!arguments.adapter.empty()) {

@@ -57,7 +57,8 @@ absl::StatusOr<PromptFileSummary> PromptFile::Check(const std::atomic<bool>& sto
   PromptFileSummary summary;
   text::ContentHasher content, tokens;
   for (;;) {
-    if (stop) return absl::CancelledError(absl::StrCat("interrupted while ", rules_->path, " was checked"));
+    if (stop)
+      return absl::CancelledError(absl::StrCat("interrupted while ", EscapeUnprintable(rules_->path), " was checked"));
     TDOCK_ASSIGN_OR_RETURN(const bool more, ReadLine());
     if (!more) break;
     content.AddField(absl::StrCat(reader_.number()));
@@ -85,8 +86,9 @@ absl::StatusOr<bool> PromptFile::ReadLine() {
     TDOCK_ASSIGN_OR_RETURN(const std::optional<absl::string_view> line, reader_.Next());
     if (!line) return false;
     if (checked_lines_ && reader_.number() > *checked_lines_) {
-      return absl::FailedPreconditionError(absl::StrCat(rules_->path, " has changed since it was checked: it had ",
-                                                        *checked_lines_, " lines, and has more now"));
+      return absl::FailedPreconditionError(absl::StrCat(EscapeUnprintable(rules_->path),
+                                                        " has changed since it was checked: it had ", *checked_lines_,
+                                                        " lines, and has more now"));
     }
     line_ = *line;
     if (!absl::StripAsciiWhitespace(line_).empty()) return true;

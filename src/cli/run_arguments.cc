@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
+#include "core/base/utf8.h"
 #include "trainer/preflight/numbers.h"
 
 namespace tdock::cli {
@@ -36,7 +37,7 @@ std::vector<std::string> RunArguments::Given() const {
 }
 
 absl::StatusOr<std::unique_ptr<trainer::Recipe>> RunArguments::Load() const {
-  const auto note = [](const std::string& line) { std::cerr << "note: " << line << "\n"; };
+  const auto note = [](const std::string& line) { std::cerr << "note: " << EscapeForTerminal(line) << "\n"; };
   return trainer::LoadRecipeWithNumbers(Env::Real(), config_path, Given(), {.lenient = lenient, .note = note});
 }
 

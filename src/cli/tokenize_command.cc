@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -160,12 +162,14 @@ absl::Status Tokenize(const TokenizeArguments& arguments) {
     TDOCK_RETURN_IF_ERROR(Refused(found.status()));
     chat_template = *std::move(found);
   }
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     const absl::StatusOr<std::string> answer =
         chat_template ? ChatAnswer(*chat_template, **tokenizer, arguments, line) : Answer(**tokenizer, arguments, line);
     if (!answer.ok()) return Failed(Annotate(answer.status(), absl::StrCat("line ", number)));
-    std::cout << *answer << "\n";
+    const std::string shown = arguments.json ? PrintableJson(*answer) : Printable(*answer);
+    std::cout << (terminal ? shown : *answer) << "\n";
   }
   if (std::cin.bad()) return Failed(absl::DataLossError("cannot read standard input"));
   return absl::OkStatus();

@@ -20,6 +20,7 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/config/spec.h"
 #include "trainer/loop/inputs.h"
 #include "trainer/loop/run_start.h"
@@ -95,13 +96,13 @@ absl::Status CheckBefore(trainer::Recipe& recipe, const trainer::RunInputs& inpu
   std::erase_if(report.warnings, [&](const std::string& warning) {  // they were logged as the data were read
     return absl::c_linear_search(inputs.data.warnings, warning);
   });
-  std::cerr << trainer::SummaryText(report);
+  std::cerr << EscapeForTerminal(trainer::SummaryText(report));
   return absl::OkStatus();
 }
 
 void LogLine(const std::string& line) {
   // On a terminal, erases the line of the progress first. One write, so that lines of threads do not mix.
-  std::cerr << absl::StrCat(::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "", line, "\n");
+  std::cerr << absl::StrCat(::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "", EscapeForTerminal(line), "\n");
 }
 
 }  // namespace
@@ -112,7 +113,8 @@ CommandedRun::CommandedRun(std::unique_ptr<trainer::Recipe> recipe, std::vector<
       context_{Env::Real(), Clock::Real(),           progress_, &InterruptFlag(), LogLine,
                &SaveFlag(), std::move(allow_changed)} {
   context_.give_up = [](const absl::Status& status) {
-    std::cerr << "tdock train: " << status.message() << "\nIt does not end although it must, and so the process does, "
+    std::cerr << "tdock train: " << EscapeForTerminal(status.message())
+              << "\nIt does not end although it must, and so the process does, "
               << "without a report. The run goes on from its last checkpoint." << std::endl;
     std::_Exit(1);
   };
@@ -144,9 +146,10 @@ absl::Status CommandedRun::Train(trainer::RunContext context, const std::functio
   const absl::StatusOr<trainer::RunResult> result = (*run)->Train();
   TDOCK_RETURN_IF_ERROR(Failed(result.status()));
   PrintValidation(*result, recipe_->config().model.save_dtype);
-  std::cout << "run directory      " << result->run_dir << "\n"
-            << "report             " << result->run_dir << "/report.html\n"
-            << "checkpoint         " << result->run_dir << "/checkpoint\n";
+  const std::string run_dir = EscapeUnprintable(result->run_dir);
+  std::cout << "run directory      " << run_dir << "\n"
+            << "report             " << run_dir << "/report.html\n"
+            << "checkpoint         " << EscapeUnprintable(result->checkpoint) << "\n";
   return absl::OkStatus();
 }
 

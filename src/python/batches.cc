@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "dock/table/rows_data.h"
 #include "python/arguments.h"
 #include "python/columns_in.h"
@@ -31,7 +32,7 @@ absl::StatusOr<IncomingBatch> LookAtBatch(nb::handle data, const ColumnTypes& ty
     const auto declared = types.find(name);
     absl::StatusOr<Incoming> column =
         LookAtColumn(value, declared == types.end() ? std::nullopt : std::optional(declared->second));
-    if (!column.ok()) return Annotate(column.status(), absl::StrCat("column '", name, "'"));
+    if (!column.ok()) return Annotate(column.status(), absl::StrCat("column '", EscapeForMessage(name), "'"));
     incoming.by_schema |= column->by_schema;
     incoming.columns.push_back({std::move(name), *std::move(column)});
   }
@@ -43,7 +44,7 @@ absl::StatusOr<Batch> MakeBatch(IncomingBatch incoming) {
   Batch batch;
   for (IncomingBatch::Named& one : incoming.columns) {
     absl::StatusOr<Column> column = MakeColumn(std::move(one.column));
-    if (!column.ok()) return Annotate(column.status(), absl::StrCat("column '", one.name, "'"));
+    if (!column.ok()) return Annotate(column.status(), absl::StrCat("column '", EscapeForMessage(one.name), "'"));
     TDOCK_RETURN_IF_ERROR(batch.Add(one.name, std::move(column)));
   }
   return batch;

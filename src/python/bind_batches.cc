@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 #include "python/arguments.h"
 #include "python/batches.h"
 #include "python/bindings.h"
@@ -78,7 +79,7 @@ nb::object RowsOfBatch(const PyBatch& self) { return ToPython(RowsOf(self->colum
 std::string TextOfBatch(const PyBatch& self) {
   std::string text = absl::StrCat("<Batch of ", self->rows(), " rows:");
   for (const NamedColumn& one : self->columns().columns()) {
-    absl::StrAppend(&text, " ", one.name, " ", ToString(one.column.type()), ";");
+    absl::StrAppend(&text, " ", EscapeUnprintable(one.name), " ", ToString(one.column.type()), ";");
   }
   return absl::StrCat(text, " meta ", ToString(MetaValue(self->meta())), ">");
 }
@@ -127,8 +128,8 @@ void BindRowsRef(nb::module_& module) {
           "other"_a.none())
       .def("__repr__",
            [](const PyRowsRef& self) {
-             return absl::StrCat("<RowsRef to ", self.rows.rows.size(), " rows of partition '", self.rows.partition,
-                                 "'>");
+             return absl::StrCat("<RowsRef to ", self.rows.rows.size(), " rows of partition '",
+                                 EscapeUnprintable(self.rows.partition), "'>");
            })
       .def_prop_ro("partition", [](const PyRowsRef& self) { return self.rows.partition; })
       .def_prop_ro("rows", [](const PyRowsRef& self) { return ArrayOf(self.rows.rows); })

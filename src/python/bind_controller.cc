@@ -21,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/utf8.h"
 #include "python/arguments.h"
 #include "python/bindings.h"
 #include "python/errors.h"
@@ -79,7 +80,8 @@ std::map<std::string, runtime::Mesh, std::less<>> MeshesOf(int64_t ranks, const 
     std::vector<runtime::MeshDimension> dimensions;
     for (const auto& [dimension, size] : sizes) dimensions.push_back({dimension, size});
     absl::StatusOr<runtime::Mesh> mesh = runtime::Mesh::Of(ranks, std::move(dimensions));
-    if (!mesh.ok()) Raise(absl::InvalidArgumentError(absl::StrCat("mesh '", name, "': ", mesh.status().message())));
+    if (!mesh.ok())
+      Raise(absl::InvalidArgumentError(absl::StrCat("mesh '", EscapeForMessage(name), "': ", mesh.status().message())));
     meshes.emplace(name, *std::move(mesh));
   }
   return meshes;
@@ -144,7 +146,7 @@ struct PyGroup {
       if (nb::isinstance<PyFuture>(one)) {
         arguments.emplace_back(*Here(nb::cast<const PyFuture&>(one).value, "future"));
       } else {
-        const std::string what = absl::StrCat("method '", method, "': argument ", arguments.size());
+        const std::string what = absl::StrCat("method '", EscapeForMessage(method), "': argument ", arguments.size());
         arguments.emplace_back(ValueOrRaise(ValueOf(one, what)));
       }
     }
@@ -159,8 +161,8 @@ struct PyGroup {
     for (nb::handle rank : by_rank) {
       std::vector<Value>& arguments = split.emplace_back();
       for (nb::handle one : rank) {
-        const std::string what =
-            absl::StrCat("method '", method, "': argument ", arguments.size(), " of rank ", split.size() - 1);
+        const std::string what = absl::StrCat("method '", EscapeForMessage(method), "': argument ", arguments.size(),
+                                              " of rank ", split.size() - 1);
         arguments.push_back(ValueOrRaise(ValueOf(one, what)));
       }
     }

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/callback.h"
+#include "core/base/utf8.h"
 #include "python/arguments.h"
 #include "python/bindings.h"
 #include "python/dock_handle.h"
@@ -62,7 +63,8 @@ T ChoiceOf(nb::handle given, const char* argument, std::initializer_list<std::pa
     if (text == name) return value;
     absl::StrAppend(&names, names.empty() ? "'" : "' or '", name);
   }
-  Raise(absl::InvalidArgumentError(absl::StrCat("'", argument, "' is ", names, "', not '", text, "'")));
+  Raise(
+      absl::InvalidArgumentError(absl::StrCat("'", argument, "' is ", names, "', not '", EscapeForMessage(text), "'")));
 }
 
 // Whether an empty list was given: in requests, no rows would mean all rows, or any.
@@ -80,7 +82,9 @@ std::vector<ColumnSpec> SpecsOf(nb::handle columns) {
     std::vector<int64_t> shape;
     for (nb::handle size : given_shape) shape.push_back(Int<int64_t>(size, "shape"));
     absl::StatusOr<ColumnType> type = ParseColumnType(dtype, ragged, Shape(std::span(shape)));
-    if (!type.ok()) Raise(absl::InvalidArgumentError(absl::StrCat("column '", name, "': ", type.status().message())));
+    if (!type.ok())
+      Raise(
+          absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name), "': ", type.status().message())));
     specs.push_back({name, *type});
   }
   return specs;

@@ -2,6 +2,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
+#include "core/base/utf8.h"
 #include "python/gil.h"
 
 namespace nb = nanobind;
@@ -29,8 +32,9 @@ PyObject* ExceptionOf(int code, const char* text, Py_ssize_t size) {
 }  // namespace
 
 void Raise(const absl::Status& error) {
-  const auto size = static_cast<Py_ssize_t>(error.message().size());
-  const nb::object exception = nb::steal(ExceptionOf(static_cast<int>(error.code()), error.message().data(), size));
+  const std::string message = EscapeForTerminal(error.message());
+  const nb::object exception =
+      nb::steal(ExceptionOf(static_cast<int>(error.code()), message.data(), static_cast<Py_ssize_t>(message.size())));
   if (exception.is_valid()) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
 }

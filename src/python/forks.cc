@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "python/gil.h"
 #include "python/private_views.h"
 #include "python/process.h"
@@ -87,7 +88,7 @@ absl::Status CheckMayConnect(const std::string& address) {
   if (absl::StartsWith(address, "unix:") || forks.rpc_generation == ProcessGeneration()) return absl::OkStatus();
   if (ProcessGeneration() > 0) {
     const absl::Status begun = ForkGuard::BeginChild();
-    if (!begun.ok()) return Annotate(begun, absl::StrCat("cannot connect to ", address));
+    if (!begun.ok()) return Annotate(begun, absl::StrCat("cannot connect to ", EscapeUnprintable(address)));
   }
   forks.rpc_generation = ProcessGeneration();
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "core/base/callback.h"
 #include "core/base/child_process.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 
 namespace tdock::python {
 namespace {
@@ -28,7 +29,7 @@ absl::Status ErrorOf(absl::string_view line) {
   std::string message;
   const bool is_error = absl::SimpleAtoi(line.substr(0, space), &code) && code > 0 && code <= 16;
   if (!is_error || !absl::CUnescape(line.substr(std::min(space + 1, line.size())), &message)) {
-    return absl::UnavailableError(absl::StrCat("the dock server did not start: ", line));
+    return absl::UnavailableError(absl::StrCat("the dock server did not start: ", EscapeForMessage(line, 500)));
   }
   return absl::Status(static_cast<absl::StatusCode>(code), message);
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "python/arguments.h"
 #include "python/errors.h"
 
@@ -52,7 +53,7 @@ absl::StatusOr<Value::Object> ObjectOf(nb::handle dict, const std::string& what,
       return absl::InvalidArgumentError(absl::StrCat(what, " has the key ", Shown(key), "; keys must be str"));
     }
     const std::string name = Utf8(key, what);
-    TDOCK_ASSIGN_OR_RETURN(object[name], ValueOf(item, absl::StrCat(what, "['", name, "']"), depth));
+    TDOCK_ASSIGN_OR_RETURN(object[name], ValueOf(item, absl::StrCat(what, "['", EscapeForMessage(name), "']"), depth));
   }
   return object;
 }
@@ -73,7 +74,7 @@ absl::StatusOr<MetaValue> ToMeta(const Value& value, const std::string& what) {
   if (const Value::Object* object = value.As<Value::Object>()) {
     Meta entries;
     for (const auto& [name, item] : *object) {
-      TDOCK_ASSIGN_OR_RETURN(MetaValue one, ToMeta(item, absl::StrCat(what, "['", name, "']")));
+      TDOCK_ASSIGN_OR_RETURN(MetaValue one, ToMeta(item, absl::StrCat(what, "['", EscapeForMessage(name), "']")));
       entries.emplace(name, std::move(one));
     }
     return MetaValue(std::move(entries));

@@ -19,6 +19,7 @@
 #include "cli/train_command.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "runtime/launch/launcher.h"
 #include "trainer/recipes/recipes.h"
 #include "trainer/run_log/run_directory.h"
@@ -53,7 +54,7 @@ class RunFolder {
     const trainer::RunConfig& config = recipe->config();
     if (arguments.launch.restarts > 0 && config.trainer.resume_mode != "auto") {
       return absl::InvalidArgumentError(
-          absl::StrCat("trainer.resume_mode is ", config.trainer.resume_mode,
+          absl::StrCat("trainer.resume_mode is ", EscapeForMessage(config.trainer.resume_mode),
                        ", but ranks that --restarts starts again go on from the newest checkpoint of their run: it ",
                        "must be auto"));
     }
@@ -85,8 +86,9 @@ class RunFolder {
 
 absl::Status CheckArguments(const LaunchArguments& arguments, bool has_program) {
   if (has_program && !arguments.run.config_path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("give either a configuration, ", arguments.run.config_path, ", or a program after --, not both"));
+    return absl::InvalidArgumentError(absl::StrCat("give either a configuration, ",
+                                                   EscapeUnprintable(arguments.run.config_path),
+                                                   ", or a program after --, not both"));
   }
   if (!has_program && arguments.run.config_path.empty()) {
     return absl::InvalidArgumentError(
@@ -124,7 +126,7 @@ absl::Status LaunchRanks(const LaunchArguments& arguments, const std::vector<std
   if (arguments.run.lenient) options.program.push_back("--lenient");
   if (!folder->made().empty()) {
     options.program.push_back(absl::StrCat("trainer.run_dir=", folder->made()));
-    std::cerr << "tdock launch: the run directory is " << folder->made() << std::endl;
+    std::cerr << "tdock launch: the run directory is " << EscapeUnprintable(folder->made()) << std::endl;
   }
   return RunLaunch(options);
 }

@@ -1,3 +1,4 @@
+#include "core/base/utf8.h"
 #include "trainer/preflight/preflight.h"
 
 #include <unistd.h>
@@ -54,9 +55,9 @@ absl::Status Preflight(const PreflightArguments& arguments) {
   const auto ranks = TrainingRanksOf(**recipe, arguments.ranks);
   TDOCK_RETURN_IF_ERROR(Refused(ranks.status()));
   trainer::NumberReport numbers = trainer::CheckNumbers(**recipe);
-  std::cout << trainer::NumbersText(numbers) << std::flush;
+  std::cout << EscapeForTerminal(trainer::NumbersText(numbers)) << std::flush;
 
-  const auto log = [](const std::string& line) { std::cerr << line << "\n"; };
+  const auto log = [](const std::string& line) { std::cerr << EscapeForTerminal(line) << "\n"; };
   const auto inputs = trainer::LoadRunInputs(**recipe, Env::Real(), log);
   TDOCK_RETURN_IF_ERROR(Refused(inputs.status()));
   trainer::Progress progress(trainer::ProgressOutput::StandardError(), Clock::Real());

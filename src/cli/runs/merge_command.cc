@@ -88,7 +88,7 @@ absl::StatusOr<std::optional<DType>> DTypeOf(const std::string& text) {
   if (text == "bf16") return DType::kBF16;
   if (text == "fp16") return DType::kF16;
   return absl::InvalidArgumentError(
-      absl::StrCat("--dtype ", text, ": known are stored, float32, bfloat16, float16 and float64"));
+      absl::StrCat("--dtype ", EscapeForMessage(text), ": known are stored, float32, bfloat16, float16 and float64"));
 }
 
 // One line of progress: on a terminal the same line again and again, otherwise one for each file.
@@ -146,8 +146,8 @@ absl::Status Merge(const MergeArguments& arguments) {
   const absl::Status status = trainer::WriteMergedFolder(Env::Real(), source, arguments.target, options, &kept);
   line.Clear();
   TDOCK_RETURN_IF_ERROR(status);
-  std::cout << "merged " << EscapeForMessage(source.what, 1000) << " into " << EscapeForMessage(arguments.target, 1000)
-            << ": " << source.weights.size() << " weights, " << bytes << " bytes in " << files
+  std::cout << "merged " << EscapeUnprintable(source.what) << " into " << EscapeUnprintable(arguments.target) << ": "
+            << source.weights.size() << " weights, " << bytes << " bytes in " << files
             << (files == 1 ? " file" : " files");
   if (kept > 0) std::cout << ", of which " << kept << " were there already";
   std::cout << "\n";
@@ -182,13 +182,13 @@ absl::Status Test(const TestArguments& arguments) {
   line.Clear();
   TDOCK_RETURN_IF_ERROR(differences.status());
   if (differences->empty()) {
-    std::cout << "the same: " << one.weights.size() << " weights of " << EscapeForMessage(one.what, 1000) << " and of "
-              << EscapeForMessage(other.what, 1000) << "\n";
+    std::cout << "the same: " << one.weights.size() << " weights of " << EscapeUnprintable(one.what) << " and of "
+              << EscapeUnprintable(other.what) << "\n";
     return absl::OkStatus();
   }
-  for (const std::string& difference : *differences) std::cout << EscapeForMessage(difference, 2000) << "\n";
-  return EndedWith(1, absl::StrCat(EscapeForMessage(one.what, 1000), " and ", EscapeForMessage(other.what, 1000),
-                                   " are not the same"));
+  for (const std::string& difference : *differences) std::cout << EscapeUnprintable(difference, 2000) << "\n";
+  return EndedWith(
+      1, absl::StrCat(EscapeUnprintable(one.what), " and ", EscapeUnprintable(other.what), " are not the same"));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ std::string KeyMetricsText(const Map& metrics, const std::string& first, TextOf 
   for (const std::string& name : names) {
     const auto found = metrics.find(name);
     if (found == metrics.end() || texts.size() == kMostKeyMetrics) continue;
-    texts.push_back(absl::StrCat(name, " ", text_of(name, found->second)));
+    texts.push_back(absl::StrCat(EscapeForMessage(name), " ", text_of(name, found->second)));
   }
   return absl::StrJoin(texts, ", ");
 }

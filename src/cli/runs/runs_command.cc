@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/executables.h"
 #include "cli/interrupt.h"
+#include "cli/printable.h"
 #include "cli/runs/prune.h"
 #include "cli/runs/run_tables.h"
 #include "cli/runs/text_table.h"
@@ -43,7 +44,7 @@ absl::StatusOr<std::vector<RunSummary>> RunsBelow(const std::string& root) {
     if (run.ok()) {
       runs.push_back(*std::move(run));
     } else {
-      std::cerr << "left out: " << run.status().message() << "\n";
+      std::cerr << "left out: " << EscapeForTerminal(run.status().message()) << "\n";
     }
   }
   return runs;
@@ -61,7 +62,7 @@ absl::StatusOr<std::vector<RunSummary>> RunsAt(const std::vector<std::string>& p
 absl::Status List(const std::string& root, bool json) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RunSummary> runs, RunsBelow(root));
   if (json) {
-    std::cout << ListJson(runs);
+    std::cout << PrintableJson(ListJson(runs));
   } else if (runs.empty()) {
     std::cout << "no runs in " << EscapeForMessage(root, 1000) << "\n";
   } else {
@@ -133,7 +134,7 @@ Command AddCompare(CLI::App& runs) {
 absl::Status ShowPage(const std::string& folder, const std::string& address) {
   const std::atomic<bool>& stop = InterruptFlag();
   const absl::StatusOr<std::unique_ptr<trainer::PageServer>> page =
-      trainer::OpenPage(folder, address, [](const std::string& line) { std::cerr << line << "\n"; });
+      trainer::OpenPage(folder, address, [](const std::string& line) { std::cerr << EscapeForTerminal(line) << "\n"; });
   TDOCK_RETURN_IF_ERROR(Refused(page.status()));
   std::cout << "the page of " << EscapeForMessage(folder, 1000) << " is at " << (*page)->url()
             << " until this program is interrupted" << std::endl;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "tdock/batch.h"
 #include "tdock/column.h"
 
@@ -99,7 +100,7 @@ class Unpacker {
       return Value(*batch);
     }
     if (type == kRows && held.As<Meta>() != nullptr) return UnpackRows(*held.As<Meta>());
-    return absl::InvalidArgumentError(absl::StrCat("a value of type '", type, "'"));
+    return absl::InvalidArgumentError(absl::StrCat("a value of type '", EscapeForMessage(type), "'"));
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/testing/hostile_text.h"
 #include "runtime/control/messages.h"
 #include "runtime/control/parcel.h"
 
@@ -13,10 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto part : {std::span(data, cut), std::span(data + cut, size - cut)}) {
     const std::span<const std::byte> piece = std::as_bytes(part);
     const auto read = reader.Feed({&piece, 1});
+    tdock::CheckMessage(read.status());
     if (!read.ok()) return 0;
     if (!read->has_value()) continue;
     tdock::runtime::StatusIn(**read).IgnoreError();
-    for (const char* name : {"value", "arguments"}) tdock::runtime::ValueIn(**read, name).status().IgnoreError();
+    for (const char* name : {"value", "arguments"}) tdock::CheckMessage(tdock::runtime::ValueIn(**read, name).status());
   }
   return 0;
 }

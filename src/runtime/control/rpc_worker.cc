@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "core/rpc/stream_client.h"
 #include "runtime/control/messages.h"
 #include "runtime/control/peer_watch.h"
@@ -187,7 +188,7 @@ class RpcWorkerSession final : public WorkerSession {
       changed_.NotifyAll();
       return absl::OkStatus();
     }
-    if (what != "call") return absl::InvalidArgumentError(absl::StrCat("a message '", what, "'"));
+    if (what != "call") return absl::InvalidArgumentError(absl::StrCat("a message '", EscapeForMessage(what), "'"));
     TDOCK_ASSIGN_OR_RETURN(const Value arguments, ValueIn(parcel, "arguments"));
     TDOCK_ASSIGN_OR_RETURN(Value::List list, arguments.Get<Value::List>());
     const std::string method = parcel.Text("method");

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "runtime/control/messages.h"
 
 namespace tdock::runtime {
@@ -90,7 +91,8 @@ absl::Status RpcWorkerLink::OnParcel(const Parcel& parcel, const std::function<v
     why_not_ = StatusIn(parcel);
     return absl::OkStatus();
   }
-  if (what != "result") return absl::InvalidArgumentError(absl::StrCat("a worker sent a message '", what, "'"));
+  if (what != "result")
+    return absl::InvalidArgumentError(absl::StrCat("a worker sent a message '", EscapeForMessage(what), "'"));
   PendingCall call;
   {
     const MutexLock lock(mu_);

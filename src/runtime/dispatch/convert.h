@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "runtime/dispatch/row_weights.h"
 #include "runtime/dispatch/value.h"
 
@@ -89,7 +90,7 @@ struct ValueOf<std::map<std::string, T, std::less<>>> {
     Map own;
     for (const auto& [name, entry] : *object) {
       absl::StatusOr<T> converted = ValueOf<T>::From(entry, fetching);
-      if (!converted.ok()) return Annotate(converted.status(), absl::StrCat("entry '", name, "'"));
+      if (!converted.ok()) return Annotate(converted.status(), absl::StrCat("entry '", EscapeForMessage(name), "'"));
       own.emplace(name, *std::move(converted));
     }
     return own;

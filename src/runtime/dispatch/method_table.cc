@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/base/nearest.h"
+#include "core/base/utf8.h"
 
 namespace tdock::runtime {
 
@@ -24,7 +25,7 @@ absl::StatusOr<Value> MethodTable::Call(absl::string_view name, std::vector<Valu
     names.reserve(handlers_.size());
     for (const auto& [known, handler] : handlers_) names.push_back(known);
     const std::optional<std::string> nearest = NearestKey(name, names);
-    return absl::NotFoundError(absl::StrCat("this worker does not serve method '", name, "'",
+    return absl::NotFoundError(absl::StrCat("this worker does not serve method '", EscapeForMessage(name), "'",
                                             nearest ? absl::StrCat("; did you mean '", *nearest, "'?") : ""));
   }
   try {
@@ -32,7 +33,7 @@ absl::StatusOr<Value> MethodTable::Call(absl::string_view name, std::vector<Valu
     if (result.ok()) TDOCK_RETURN_IF_ERROR(CheckDepth(*result, "the result"));
     return result;
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("it threw ", error.what()));
+    return absl::InternalError(absl::StrCat("it threw ", EscapeUnprintable(error.what())));
   }
 }
 

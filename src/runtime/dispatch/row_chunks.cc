@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "runtime/dispatch/row_weights.h"
 #include "tdock/batch.h"
 #include "tdock/meta_batch.h"
@@ -67,8 +68,9 @@ absl::StatusOr<Value> ConcatRefs(const std::vector<Value>& parts) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const RowsRef& part = *parts[i].As<RowsRef>();
     if (part.partition != joined.partition) {
-      return absl::InvalidArgumentError(absl::StrCat("result 0 has rows of partition '", joined.partition, "', result ",
-                                                     i, " of '", part.partition, "'"));
+      return absl::InvalidArgumentError(absl::StrCat("result 0 has rows of partition '",
+                                                     EscapeForMessage(joined.partition), "', result ", i, " of '",
+                                                     EscapeForMessage(part.partition), "'"));
     }
     if (part.columns != joined.columns) {
       return absl::InvalidArgumentError(absl::StrCat("result 0 has columns ", absl::StrJoin(joined.columns, ", "),

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
 
 namespace tdock::runtime {
 namespace {
@@ -71,7 +72,7 @@ std::string Value::Describe() const {
     return absl::StrCat("a batch of ", Count(static_cast<size_t>(batch->rows()), "row", "rows"));
   }
   const RowsRef& ref = *As<RowsRef>();
-  return absl::StrCat(Count(ref.rows.size(), "row", "rows"), " of partition '", ref.partition, "'");
+  return absl::StrCat(Count(ref.rows.size(), "row", "rows"), " of partition '", EscapeForMessage(ref.partition), "'");
 }
 
 absl::Status Value::Unexpected(absl::string_view what) const {

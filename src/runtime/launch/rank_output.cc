@@ -24,7 +24,7 @@ std::string Shown(absl::string_view line) {
   std::string shown;
   for (absl::string_view left = text; !left.empty();) {
     const Utf8Char next = *FirstUtf8Char(left);
-    if (IsControl(next.code) && next.code != '\t') {
+    if (IsUnprintable(next.code) && next.code != '\t') {
       absl::StrAppend(&shown, "\\x", absl::Hex(static_cast<uint32_t>(next.code), absl::kZeroPad2));
     } else {
       absl::StrAppend(&shown, left.substr(0, next.bytes));
