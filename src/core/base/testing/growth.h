@@ -10,6 +10,8 @@
 #include <functional>
 #include <limits>
 
+#include "core/base/testing/sanitized.h"
+
 namespace tdock {
 
 // CPU time that this thread needs for `work`: how loaded the machine is does not count.
@@ -23,12 +25,14 @@ inline double ThreadCpuSeconds(const std::function<void()>& work) {
 
 // Expects that work(2 * n) costs at most 2.3 times as much as work(n). Takes a larger n if work(n) is too short to be
 // measured. Measures again, up to ten times, before it fails. `work` runs in this thread, which its CPU time is of.
+// With a sanitizer, whose own costs grow otherwise, it only runs work(n).
 //
 // The allocator keeps what it was given back, so that no memory is new after the first time: pages that the kernel has
 // to find cost more than what is measured, and only where much is asked for.
 inline void ExpectLinear(const std::function<void(int64_t n)>& work, int64_t n) {
   constexpr double kMaxGrowth = 2.3, kMinSeconds = 0.001;
   constexpr int kAttempts = 10, kRuns = 3, kMaxDoublings = 8, kKept = 1 << 30;
+  if (kSanitized) return work(n);
   mallopt(M_TRIM_THRESHOLD, kKept);
   mallopt(M_MMAP_THRESHOLD, kKept);
   const auto cost = [&](int64_t size) { return ThreadCpuSeconds([&] { work(size); }); };
