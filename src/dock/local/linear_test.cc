@@ -36,12 +36,15 @@ double Ratio(Cost cost, Control control, double bound) {
   mallopt(M_TRIM_THRESHOLD, kKept);
   mallopt(M_MMAP_THRESHOLD, kKept);
   cost();
-  double little = std::numeric_limits<double>::max(), much = little;
-  for (int i = 0; i < 3 || (i < 30 && much / little >= bound); ++i) {
-    little = std::min(little, control());
-    much = std::min(much, cost());
+  double little = std::numeric_limits<double>::max(), much = little, ratio = little;
+  for (int i = 0; i < 3 || (i < 30 && ratio >= bound); ++i) {
+    const double control_now = control(), cost_now = cost();
+    little = std::min(little, control_now);
+    much = std::min(much, cost_now);
+    // Of one pair, too: under load, the least of many is a cost that the other never has the luck of.
+    ratio = std::min(much / little, std::min(ratio, cost_now / control_now));
   }
-  return much / little;
+  return ratio;
 }
 
 // How much more four times as much costs: 4 where the cost is linear, 16 where it is quadratic.
