@@ -74,7 +74,7 @@ tdock_module(text/jinja COLD USES core/base LINKS absl::flat_hash_map nlohmann_j
 tdock_module(text NO_TSAN USES core/config text/jinja LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS xxhash PkgConfig::pcre2 PkgConfig::sentencepiece PkgConfig::utf8proc
              ALONE sentencepiece_model.cc)  # sentencepiece has an absl::string_view of its own
-tdock_module(data USES text PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
+tdock_module(data COLD USES text PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
 tdock_plugin(data/parquet USES data LINKS PyArrow::PyArrow)
 if(TARGET tdock_data_parquet AND TARGET data_test)
   add_dependencies(data_test tdock_data_parquet)
