@@ -1,4 +1,4 @@
-// What files of records say, and their names, are quoted in every message.
+// Every message quotes the texts and the names of files of records.
 #include "core/base/testing/hostile_text.h"
 
 #include <gmock/gmock.h>

@@ -28,7 +28,7 @@ namespace tdock::data {
 namespace {
 
 constexpr int64_t kKeptBytes = int64_t{256} << 20;  // of decoded row groups
-constexpr size_t kMostBadGroups = 10'000;           // whose errors are kept
+constexpr size_t kMaxBadGroups = 10'000;            // whose errors are kept
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 // Carries an error of the file itself through Arrow, which has no code of its own for it: damage is an IOError too.
@@ -477,7 +477,7 @@ class ParquetFile final : public RecordFile {
       const std::string where = absl::StrCat("row group ", number, of);
       const absl::Status error =
           refused ? TooLarge(where, key) : ErrorOf(decoded, absl::StrCat(where, " cannot be read"));
-      if (absl::IsInvalidArgument(error) && bad_.size() < kMostBadGroups) bad_.emplace(key, error);
+      if (absl::IsInvalidArgument(error) && bad_.size() < kMaxBadGroups) bad_.emplace(key, error);
       return error;
     }
     kept_bytes_ += group->bytes;

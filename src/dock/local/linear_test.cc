@@ -1,12 +1,9 @@
 // What a call costs grows no faster than what it is about, and small calls cost little however much there is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
-#include <time.h>
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,30 +24,10 @@ using testing::HasSubstr;
 
 constexpr double kLinear = 9;
 
-// Ratio of `cost` to `control`: of the least of a few, taken in turn, and of more where others use the machine and the
-// ratio is not yet below `bound`. The allocator keeps what it was given back, so that no memory is new after the first
-// time: pages that the kernel has to find cost more than what is measured, and only where much is asked for.
-template <class Cost, class Control>
-double Ratio(Cost cost, Control control, double bound) {
-  constexpr int kKept = 1 << 30;
-  mallopt(M_TRIM_THRESHOLD, kKept);
-  mallopt(M_MMAP_THRESHOLD, kKept);
-  cost();
-  double little = std::numeric_limits<double>::max(), much = little, ratio = little;
-  for (int i = 0; i < 3 || (i < 30 && ratio >= bound); ++i) {
-    const double control_now = control(), cost_now = cost();
-    little = std::min(little, control_now);
-    much = std::min(much, cost_now);
-    // Of one pair, too: under load, the least of many is a cost that the other never has the luck of.
-    ratio = std::min(much / little, std::min(ratio, cost_now / control_now));
-  }
-  return ratio;
-}
-
 // How much more four times as much costs: 4 where the cost is linear, 16 where it is quadratic.
 template <class Cost>
 double Growth(int64_t n, Cost cost) {
-  return Ratio([&] { return cost(4 * n); }, [&] { return cost(n); }, kLinear);
+  return CostRatio([&] { return cost(4 * n); }, [&] { return cost(n); }, kLinear);
 }
 
 std::vector<std::string> Names(size_t count) {
@@ -89,7 +66,7 @@ TEST(Linear, FortyThousandColumnsInOneRequestAreRefusedAtOnce) {
       return ThreadCpuSeconds([&] { EXPECT_EQ(dock->CreatePartition(possible), absl::OkStatus()); });
     };
     // A look at each column would cost more than as many columns as are possible.
-    EXPECT_LT(Ratio(refuse, make, 1), 1);
+    EXPECT_LT(CostRatio(refuse, make, 1), 1);
     EXPECT_THAT(status, Fails(Code::kInvalidArgument, {absl::StrCat(count), "at most 4096"}));
   }
 }
@@ -266,7 +243,7 @@ TEST(Linear, TheStateOfConsumersWithManyRanksCostsAsThatOfConsumersWithOne) {
   };
   const auto many = with_ranks(1 << 16), one = with_ranks(1);
   // A look at each rank would cost 65,536 times as much.
-  EXPECT_LT(Ratio([&] { return cost_of(*many); }, [&] { return cost_of(*one); }, kLinear), kLinear);
+  EXPECT_LT(CostRatio([&] { return cost_of(*many); }, [&] { return cost_of(*one); }, kLinear), kLinear);
 }
 
 // A partition "p" with n rows that have everything a row may have, in groups of 8 whose rows alternate with others';

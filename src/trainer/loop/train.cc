@@ -45,7 +45,7 @@ std::string Grouped(int64_t number) {
 }
 
 constexpr char kLosses[] = "loop/lost_logs";  // in the state
-constexpr size_t kMostLosses = 100;           // in the report
+constexpr size_t kMaxLosses = 100;            // in the report
 
 // The step that is being carried out.
 struct OpenStep {
@@ -347,7 +347,7 @@ class PreparedRun final : public TrainingRun {
   void NoteLosses() {
     for (const std::string& loss : run_->TakeLosses()) {
       context_.log(absl::StrCat("warning: ", loss));
-      if (losses_.size() < kMostLosses) losses_.push_back(loss);
+      if (losses_.size() < kMaxLosses) losses_.push_back(loss);
     }
     if (!run_->TakeRemade()) return;
     lock_.reset();

@@ -23,34 +23,37 @@ inline double ThreadCpuSeconds(const std::function<void()>& work) {
   return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
 }
 
-// Expects that work(2 * n) costs at most 2.3 times as much as work(n). Takes a larger n if work(n) is too short to be
-// measured. Measures again, up to ten times, before it fails. `work` runs in this thread, which its CPU time is of.
-// With a sanitizer, whose own costs grow otherwise, it only runs work(n).
+// Ratio of two costs, in CPU time: of the least of a few measurements, taken in turn, and of more if others use the
+// machine and the ratio is not yet below `bound`. From one pair of measurements, too: under load, the least of many is
+// a cost that the other never has the luck of.
 //
 // The allocator keeps what it was given back, so that no memory is new after the first time: pages that the kernel has
 // to find cost more than what is measured, and only where much is asked for.
-inline void ExpectLinear(const std::function<void(int64_t n)>& work, int64_t n) {
-  constexpr double kMaxGrowth = 2.3, kMinSeconds = 0.001;
-  constexpr int kAttempts = 10, kRuns = 3, kMaxDoublings = 8, kKept = 1 << 30;
-  if (kSanitized) return work(n);
+inline double CostRatio(const std::function<double()>& cost, const std::function<double()>& control, double bound) {
+  constexpr int kRuns = 3, kMaxRuns = 30, kKept = 1 << 30;
   mallopt(M_TRIM_THRESHOLD, kKept);
   mallopt(M_MMAP_THRESHOLD, kKept);
+  cost();
+  double little = std::numeric_limits<double>::max(), much = little, ratio = little;
+  for (int i = 0; i < kRuns || (i < kMaxRuns && ratio >= bound); ++i) {
+    const double control_now = control(), cost_now = cost();
+    little = std::min(little, control_now);
+    much = std::min(much, cost_now);
+    ratio = std::min({ratio, much / little, cost_now / control_now});
+  }
+  return ratio;
+}
+
+// Expects that work(2 * n) costs at most 2.3 times as much as work(n). Takes a larger n if work(n) is too short to be
+// measured. `work` runs in this thread. With a sanitizer, whose own costs grow otherwise, it only runs work(n).
+inline void ExpectLinear(const std::function<void(int64_t n)>& work, int64_t n) {
+  constexpr double kMaxGrowth = 2.3, kMinSeconds = 0.001;
+  constexpr int kMaxDoublings = 8;
+  if (kSanitized) return work(n);
   const auto cost = [&](int64_t size) { return ThreadCpuSeconds([&] { work(size); }); };
   for (int i = 0; i < kMaxDoublings && cost(n) < kMinSeconds; ++i) n *= 2;
-  double once = std::numeric_limits<double>::max(), twice = once, growth = once;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    for (int run = 0; run < kRuns; ++run) {
-      const double once_now = cost(n), twice_now = cost(2 * n);
-      once = std::min(once, once_now);
-      twice = std::min(twice, twice_now);
-      // Of one pair, too: under load, the least of many is a cost that the other never has the luck of.
-      growth = std::min(growth, twice_now / once_now);
-    }
-    growth = std::min(growth, twice / once);
-    if (growth <= kMaxGrowth) return;
-  }
-  ADD_FAILURE() << "size " << n << " costs " << once << " s, size " << 2 * n << " costs " << twice << " s, " << growth
-                << " times as much";
+  EXPECT_LE(CostRatio([&] { return cost(2 * n); }, [&] { return cost(n); }, kMaxGrowth), kMaxGrowth)
+      << "for twice the size " << n;
 }
 
 }  // namespace tdock

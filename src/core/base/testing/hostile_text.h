@@ -13,7 +13,7 @@ namespace tdock {
 // Sets the title of the window, clears the screen, begins a line that looks like one of ours, and turns it around.
 inline constexpr char kHostileText[] = "\x1b]0;PWNED\x07\x1b[2J\nFAKE LOG LINE\u202e";
 
-// Whether the message is UTF-8 without anything that is unprintable, but for the ASCII characters in `allowed`.
+// True if the message is UTF-8 without anything unprintable, but for the ASCII characters in `allowed`.
 inline bool IsSafeForTerminals(absl::string_view message, absl::string_view allowed = "") {
   while (!message.empty()) {
     const std::optional<Utf8Char> next = FirstUtf8Char(message);

@@ -18,7 +18,7 @@ namespace {
 // The longest wait is well below the second for which a server keeps a session.
 constexpr BackoffPolicy kReconnect{.initial = absl::Milliseconds(10), .max = absl::Milliseconds(100)};
 // The session's id and number of a call, and what it acknowledges, are added to a request.
-constexpr size_t kMostAddedToRequest = size_t{64} << 10;
+constexpr size_t kMaxAddedToRequest = size_t{64} << 10;
 // If every connection waits for a response, another one is made for the message.
 constexpr absl::Duration kTellWithin = absl::Seconds(1);
 
@@ -119,9 +119,9 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
 }
 
 absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batch& batch, const Wait& wait) {
-  if (const size_t bytes = request.ByteSizeLong(); bytes > Service::kMaxControlBytes - kMostAddedToRequest) {
+  if (const size_t bytes = request.ByteSizeLong(); bytes > Service::kMaxControlBytes - kMaxAddedToRequest) {
     return absl::InvalidArgumentError(absl::StrCat("a request of ", bytes, " bytes, not counting cells; the limit is ",
-                                                   Service::kMaxControlBytes - kMostAddedToRequest,
+                                                   Service::kMaxControlBytes - kMaxAddedToRequest,
                                                    ": ask for less in one call"));
   }
   const absl::Time wait_until = absl::Now() + std::max(wait.wait, absl::ZeroDuration());

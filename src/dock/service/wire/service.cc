@@ -45,10 +45,10 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
 // Messages with more bytes take long.
 constexpr size_t kLongMessage = 64 << 10;
 // Bytes for what a transport adds to a response: a pin, and how its cells follow.
-constexpr size_t kMostAdded = 64;
+constexpr size_t kMaxAdded = 64;
 
 absl::Status CheckReplySize(uint64_t bytes) {
-  constexpr uint64_t kMost = Service::kMaxControlBytes - kMostAdded;
+  constexpr uint64_t kMost = Service::kMaxControlBytes - kMaxAdded;
   if (bytes <= kMost) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("an answer of ", bytes, " bytes, not counting cells; the limit is ",
                                                    kMost, ": ask for less in one call"));
