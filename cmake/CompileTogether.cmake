@@ -38,7 +38,7 @@ if(TDOCK_BATCH GREATER 1)
   endif()
 endif()
 if(TDOCK_TORCH)
-  tdock_precompile(tdock_torch_pch HEADERS <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <nlohmann/json.hpp>
+  tdock_precompile(tdock_torch_pch HEADERS <ATen/ATen.h> <nlohmann/json.hpp>
                    LINKS LibTorch::LibTorch nlohmann_json::nlohmann_json OPTIONS ${cold_options})
 endif()
 
