@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <utility>
-#include "core/base/json_text.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -12,8 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "text/call_form.h"
 #include "text/content_hash.h"
 #include "text/named_templates.h"
+#include "text/turn_json.h"
 
 namespace tdock::text {
 namespace {
@@ -46,6 +47,16 @@ bool Stands(absl::string_view word, absl::string_view text) {
   return false;
 }
 
+// True if `word` stands in `text` as a name that is read: message.word, message['word'] or message.get("word").
+bool IsField(absl::string_view word, absl::string_view text) {
+  for (size_t at = text.find(word); at != absl::string_view::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    const bool is_named = at > 0 && absl::StrContains(".'\"", text[at - 1]);
+    if (is_named && (end == text.size() || !IsInWord(text[end]))) return true;
+  }
+  return false;
+}
+
 absl::flat_hash_set<std::string> WordsOf(absl::string_view text) {
   absl::flat_hash_set<std::string> words;
   for (size_t begin = 0; begin < text.size();) {
@@ -73,39 +84,9 @@ class StopWatch {
   absl::Status status_;
 };
 
-absl::StatusOr<OrderedJson> ParseJson(absl::string_view json, OrderedJson::value_t type, absl::string_view expected,
-                                      StopWatch& stop) {
-  // The library looks a name up by going through all before it.
-  constexpr size_t kMaxNames = 4096, kNamesBetweenPolls = 512;
-  std::vector<size_t> names;  // of the objects that are open, by depth
-  size_t all_names = 0;
-  bool too_many = false;
-  const auto check = [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
-    names.resize(static_cast<size_t>(depth) + 1);
-    if (event != OrderedJson::parse_event_t::key) return !too_many && stop.status().ok();
-    too_many = too_many || ++names.back() > kMaxNames;
-    if (++all_names % kNamesBetweenPolls == 0) stop.Poll();
-    return !too_many && stop.status().ok();
-  };
-  OrderedJson parsed = OrderedJson::parse(json, check, /*allow_exceptions=*/false);
-  TDOCK_RETURN_IF_ERROR(stop.status());
-  if (too_many) {
-    return absl::InvalidArgumentError(absl::StrCat("it has an object with more than ", kMaxNames, " names in it"));
-  }
-  if (parsed.type() == type) return parsed;
-  if (parsed.is_discarded()) {
-    if (absl::Status why = ParseJsonObject(json, kMaxJsonDepth).status(); !why.ok()) return why;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("it is not ", expected, " in JSON"));
-}
-
-// What is there to be rendered; a null, or something empty, is not.
-bool IsNothing(const OrderedJson& value) {
-  return value.is_null() || (!value.is_primitive() && value.empty()) || value == "";
-}
-
 // The names under which a turn's thinking is known; the first is the one that most templates read.
 constexpr std::array<absl::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
+constexpr char kRareReasoning[] = "reasoning";  // is also a word that templates say
 
 bool IsReasoning(absl::string_view name) {
   return std::find(kReasoning.begin(), kReasoning.end(), name) != kReasoning.end();
@@ -121,23 +102,39 @@ std::optional<OrderedJson> ReasoningIn(const OrderedJson& fields) {
 
 absl::StatusOr<OrderedJson> FieldsOf(const Turn& turn, StopWatch& stop) {
   if (turn.fields.empty()) return OrderedJson::object();
-  return ParseJson(turn.fields, OrderedJson::value_t::object, "an object", stop);
+  return ParseBoundedJson(turn.fields, OrderedJson::value_t::object, "an object", [&stop] { return stop.Poll(); });
 }
 
-// `fields`: those of the turn.
-absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, OrderedJson fields, jinja::Origin origin) {
+// The content of a turn, where it has one. Turns that only call tools have the one that the template takes.
+std::optional<jinja::Value> ContentOf(const Turn& turn, const OrderedJson& fields, CallForm::NoContent no_content,
+                                      jinja::Origin origin) {
+  const bool only_calls = turn.content.empty() && fields.contains("tool_calls") && !IsNothing(fields["tool_calls"]);
+  if (!only_calls) no_content = CallForm::NoContent::kAsGiven;
+  if (no_content == CallForm::NoContent::kNone) return jinja::Value::None();
+  const bool has_content =
+      no_content == CallForm::NoContent::kAsGiven ? turn.has_content : no_content == CallForm::NoContent::kEmpty;
+  if (!has_content) return std::nullopt;
+  return jinja::Value::String(turn.content, origin);
+}
+
+// `fields`: those of the turn, with calls in the form `calls`. Templates find the reasoning by any name that they read:
+// by the first two as with transformers, by the rare one if `reads_rare_name`.
+absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, OrderedJson fields, const CallForm& calls,
+                                       bool reads_rare_name, jinja::Origin origin) {
   jinja::Value::Pairs pairs;
-  // As transformers does, templates that read either name find it.
   if (const std::optional<OrderedJson> reasoning = ReasoningIn(fields)) {
     if (!fields.contains("thinking")) {
       TDOCK_ASSIGN_OR_RETURN(pairs.emplace_back(jinja::Value::String("thinking"), jinja::Value()).second,
                              jinja::FromJson(*reasoning, origin));
     }
     fields["reasoning_content"] = *reasoning;
+    if (reads_rare_name) fields[kRareReasoning] = *reasoning;
   }
   // Roles are known words, which the template may make special tokens of.
   pairs.emplace_back(jinja::Value::String("role"), jinja::Value::String(RoleName(turn.role)));
-  if (turn.has_content) pairs.emplace_back(jinja::Value::String("content"), jinja::Value::String(turn.content, origin));
+  if (std::optional<jinja::Value> content = ContentOf(turn, fields, calls.no_content, origin)) {
+    pairs.emplace_back(jinja::Value::String("content"), *std::move(content));
+  }
   for (const auto& [name, field] : fields.items()) {
     if (field.is_null()) continue;  // as in transformers: many templates would say "None"
     TDOCK_ASSIGN_OR_RETURN(jinja::Value value, jinja::FromJson(field, origin));
@@ -148,7 +145,8 @@ absl::StatusOr<jinja::Value> MessageOf(const Turn& turn, OrderedJson fields, jin
 
 absl::StatusOr<jinja::Value> ListOf(const std::string& json, absl::string_view what, StopWatch& stop) {
   if (json.empty()) return jinja::Value::None();
-  absl::StatusOr<OrderedJson> list = ParseJson(json, OrderedJson::value_t::array, "a list", stop);
+  absl::StatusOr<OrderedJson> list =
+      ParseBoundedJson(json, OrderedJson::value_t::array, "a list", [&stop] { return stop.Poll(); });
   TDOCK_RETURN_IF_ERROR(stop.status());
   if (!list.ok()) return Annotate(list.status(), what);
   absl::StatusOr<jinja::Value> value = jinja::FromJson(*list, kOfContext);
@@ -257,7 +255,10 @@ std::vector<std::string> ChatTemplate::Names() {
 
 absl::StatusOr<std::shared_ptr<const ChatTemplate::Source>> ChatTemplate::Compile(absl::string_view jinja) {
   TDOCK_ASSIGN_OR_RETURN(jinja::Template program, jinja::Template::Parse(jinja));
-  return std::make_shared<const Source>(Source{std::string(jinja), std::move(program), WordsOf(jinja)});
+  Source source{std::string(jinja), std::move(program), WordsOf(jinja)};
+  if (source.Mentions("tool_calls")) source.calls = FindCallForm(source.program);
+  source.reads_rare_reasoning = IsField(kRareReasoning, source.text);
+  return std::make_shared<const Source>(std::move(source));
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Named(absl::string_view name) {
@@ -309,13 +310,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::OfModel(Env& env, const std::string& 
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::WithVariables(absl::string_view json) const {
-  const StopCheck none;
-  StopWatch never(none);
   TDOCK_ASSIGN_OR_RETURN(const OrderedJson variables,
-                         ParseJson(json, OrderedJson::value_t::object, "an object", never));
+                         ParseBoundedJson(json, OrderedJson::value_t::object, "an object"));
   ChatTemplate made = *this;
-  made.variables_json_ = variables.empty() ? "" : std::string(json);
-  made.variables_.clear();
+  OrderedJson all = variables_json_.empty() ? OrderedJson::object() : ReadOrderedJson(variables_json_);
+  all.update(variables);
+  made.variables_json_ = all.empty() ? "" : JsonText(all);
   for (const auto& [name, variable] : variables.items()) {
     if (std::find(kOfConversations.begin(), kOfConversations.end(), name) != kOfConversations.end()) {
       return absl::InvalidArgumentError(absl::StrCat("\"", EscapeForMessage(name), "\" is set by each conversation"));
@@ -325,6 +325,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::WithVariables(absl::string_view json)
     }
     absl::StatusOr<jinja::Value> value = jinja::FromJson(variable, kOfContext);
     if (!value.ok()) return Annotate(value.status(), absl::StrCat("\"", EscapeForMessage(name), "\""));
+    std::erase_if(made.variables_, [&](const auto& variable_before) { return variable_before.first == name; });
     made.variables_.emplace_back(name, *std::move(value));
   }
   return made;
@@ -342,6 +343,10 @@ std::string ChatTemplate::title() const {
 
 bool ChatTemplate::Uses(absl::string_view variable) const {
   return source_->program.uses(variable) || (tool_use_ != nullptr && tool_use_->program.uses(variable));
+}
+
+bool ChatTemplate::Spells(absl::string_view part) const {
+  return absl::StrContains(source_->text, part) || (tool_use_ != nullptr && absl::StrContains(tool_use_->text, part));
 }
 
 bool ChatTemplate::shows_time() const { return Uses("strftime_now"); }
@@ -365,6 +370,10 @@ const std::shared_ptr<const ChatTemplate::Source>& ChatTemplate::SourceFor(const
 bool ChatTemplate::Source::Mentions(absl::string_view name) const {
   const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), IsInWord);
   return is_word ? words.contains(name) : Stands(name, text);
+}
+
+bool ChatTemplate::Source::ReadsReasoning() const {
+  return Mentions("reasoning_content") || Mentions("thinking") || reads_rare_reasoning;
 }
 
 absl::Status ChatTemplate::CheckPlaces(const Source& source, const Context& context) const {
@@ -424,8 +433,7 @@ absl::Status ChatTemplate::Prepared::Add(const Turn& turn, OrderedJson fields) {
     absl::StrAppend(&of_turn.names, name, "\n");
     // Which tool a result is of, or which call, is not what the result says.
     if (IsNothing(field) || (of_tool && (name == "name" || name == "tool_call_id"))) continue;
-    const bool renamed = IsReasoning(name) && (source_->Mentions("reasoning_content") || source_->Mentions("thinking"));
-    if (renamed || source_->Mentions(name)) continue;
+    if (IsReasoning(name) ? source_->ReadsReasoning() : source_->Mentions(name)) continue;
     return absl::InvalidArgumentError(absl::StrCat("it has \"", EscapeForMessage(name), "\", which ", title_,
                                                    " does not mention, and would leave out"));
   }
@@ -434,9 +442,15 @@ absl::Status ChatTemplate::Prepared::Add(const Turn& turn, OrderedJson fields) {
     const absl::string_view thinking = absl::StripAsciiWhitespace(reasoning->get_ref<const std::string&>());
     of_turn.thinking = std::string(thinking.substr(0, kBytesOfThinking));
   }
+  if (const auto calls = fields.find("tool_calls"); calls != fields.end()) {
+    of_turn.names_of_calls = NamesOfCalls(*calls);
+    TDOCK_RETURN_IF_ERROR(ShapeCalls(
+        source_->calls, title_, [&](absl::string_view name) { return source_->Mentions(name); }, *calls));
+  }
   fields_.push_back(std::move(of_turn));
   TDOCK_ASSIGN_OR_RETURN(jinja::Value message,
-                         MessageOf(turn, std::move(fields), static_cast<jinja::Origin>(messages_.size())));
+                         MessageOf(turn, std::move(fields), source_->calls, source_->reads_rare_reasoning,
+                                   static_cast<jinja::Origin>(messages_.size())));
   messages_.push_back(std::move(message));
   return absl::OkStatus();
 }

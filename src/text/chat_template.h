@@ -20,6 +20,7 @@
 #include "core/base/env.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "text/call_form.h"
 #include "text/jinja/template.h"
 #include "text/tokenizer.h"
 
@@ -81,8 +82,9 @@ class ChatTemplate {
   // where the model has none. No file may exceed 4 MiB.
   static absl::StatusOr<ChatTemplate> OfModel(Env& env, const std::string& folder);
 
-  // This one with more variables, a JSON object such as {"enable_thinking": false}. InvalidArgument for a name that it
-  // does not have a use for, and for those that a conversation sets.
+  // This one with more variables, or other values of those that it has: a JSON object such as
+  // {"enable_thinking": false}. InvalidArgument for a name that it does not have a use for, and for those that a
+  // conversation sets.
   absl::StatusOr<ChatTemplate> WithVariables(absl::string_view json) const;
   // This one showing another time than 1970-01-01 00:00 UTC, in templates that show the day (see shows_time()).
   ChatTemplate WithTime(absl::Time now, absl::TimeZone zone) const;
@@ -113,8 +115,13 @@ class ChatTemplate {
   // Turns made ready to be rendered, all of them or the first ones, any number of times.
   class Prepared;
   // InvalidArgument for a turn that is not UTF-8, and for something of a turn or of the context that the template would
-  // leave out: fields that it does not mention, such as "tool_calls". `stop` is polled now, and while the result is
-  // rendered; its error is returned as it is.
+  // leave out: fields that it does not mention, such as "tool_calls", keys of calls that it neither mentions nor writes
+  // with all others, and arguments that are no object where it only writes objects as they are. Exempt are the name
+  // and the tool_call_id of a tool's turn, and the id, type and index of a call. `stop` is polled now, and while the
+  // result is rendered; its error is returned as it is.
+  //
+  // The template gets the arguments of calls as objects or as JSON text, whichever it writes without quoting them, and
+  // in a turn that only calls tools, a content that is none, empty or missing, whichever it expects.
   absl::StatusOr<Prepared> Prepare(std::span<const Turn> turns, const Context& context,
                                    const SpecialSpellings& specials, StopCheck stop = {}) const;
 
@@ -122,15 +129,21 @@ class ChatTemplate {
   std::span<const absl::string_view> needed_tokens() const { return needed_tokens_; }
   // Whether it reads the variable of this name: "bos_token".
   bool Uses(absl::string_view variable) const;
+  // True if its text has `part` in it: "<tool_call>".
+  bool Spells(absl::string_view part) const;
 
  private:
   struct Source {
     std::string text;
     jinja::Template program;
     absl::flat_hash_set<std::string> words;  // of letters, digits and underscores
+    CallForm calls = {};
+    bool reads_rare_reasoning = false;
 
     // True if `name` stands in the text, not as a part of a longer word.
     bool Mentions(absl::string_view name) const;
+    // True if it reads a turn's thinking by one of its names.
+    bool ReadsReasoning() const;
   };
   static absl::StatusOr<std::shared_ptr<const Source>> Compile(absl::string_view jinja);
 
@@ -159,6 +172,10 @@ class ChatTemplate::Prepared {
   const std::string& title() const { return title_; }
   // The names of the turn's fields, in their order.
   const std::string& field_names(size_t turn) const { return fields_[turn].names; }
+  // The names of each of the turn's calls, see NamesOfCalls().
+  const std::vector<std::vector<std::string>>& names_of_calls(size_t turn) const {
+    return fields_[turn].names_of_calls;
+  }
   // How the turn's thinking begins, where it has some in a field: up to 64 bytes, without white space before it.
   const std::string& thinking(size_t turn) const { return fields_[turn].thinking; }
 
@@ -167,6 +184,7 @@ class ChatTemplate::Prepared {
   struct Fields {
     std::string names;
     std::string thinking;
+    std::vector<std::vector<std::string>> names_of_calls;
   };
   Prepared() = default;
   // `fields`: those of the turn.
