@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "text/call_form.h"
 #include "text/unicode.h"
 
 namespace tdock::text {
@@ -37,14 +38,23 @@ bool IsBlank(absl::string_view text) {
   return true;
 }
 
-// Replies may lose their thinking; what others say is there, or the template has no place for them.
-absl::Status CheckNothingIsLeftOut(const ChatTemplate& chat_template, std::span<const Turn> turns,
-                                   std::span<const std::optional<TextRange>> said) {
+// Replies may lose their thinking; what others say is there, and calls, or the template has no place for them.
+absl::Status CheckNothingIsLeftOut(const RenderedToEncode& rendered, std::span<const Turn> turns) {
   for (size_t i = 0; i < turns.size(); ++i) {
-    if (said[i] || turns[i].role == Role::kAssistant || IsBlank(turns[i].content)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it is of the ",
-                                                   RoleName(turns[i].role), ", which ", chat_template.title(),
-                                                   " does not render here, and would leave out"));
+    const std::optional<TextRange>& said = rendered.said[i];
+    const auto left_out = [&](absl::string_view what) {
+      return absl::InvalidArgumentError(absl::StrCat("turn ", i + 1, " of the conversation: it ", what, ", which ",
+                                                     rendered.conversation.title(),
+                                                     " does not render here, and would leave out"));
+    };
+    if (!said && turns[i].role != Role::kAssistant && !IsBlank(turns[i].content)) {
+      return left_out(absl::StrCat("is of the ", RoleName(turns[i].role)));
+    }
+    const absl::string_view text = rendered.whole.text;
+    if (!ShowsCalls(rendered.conversation.names_of_calls(i),
+                    said ? text.substr(said->begin, said->end - said->begin) : "")) {
+      return left_out("has \"tool_calls\"");
+    }
   }
   return absl::OkStatus();
 }
@@ -58,9 +68,30 @@ absl::StatusOr<RenderedToEncode> RenderToEncode(const ChatTemplate& chat_templat
   TDOCK_RETURN_IF_ERROR(CheckTokens(chat_template, tokenizer, specials));
   TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Prepared conversation, chat_template.Prepare(turns, context, specials, stop));
   TDOCK_ASSIGN_OR_RETURN(ChatTemplate::Rendered whole, conversation.Render(turns.size(), generation_prompt));
-  std::vector<std::optional<TextRange>> said = SaidByEach(whole, turns.size());
-  TDOCK_RETURN_IF_ERROR(CheckNothingIsLeftOut(chat_template, turns, said));
-  return RenderedToEncode{std::move(conversation), std::move(whole), std::move(said)};
+  RenderedToEncode rendered{std::move(conversation), {}, {}, &tokenizer};
+  TDOCK_RETURN_IF_ERROR(SetWhole(turns, std::move(whole), rendered));
+  return rendered;
+}
+
+absl::Status SetWhole(std::span<const Turn> turns, ChatTemplate::Rendered whole, RenderedToEncode& rendered) {
+  rendered.whole = std::move(whole);
+  rendered.said = SaidByEach(rendered.whole, turns.size());
+  return CheckNothingIsLeftOut(rendered, turns);
+}
+
+absl::StatusOr<const ChatTemplate::Rendered*> Renderings::First(size_t turns, bool generation_prompt) {
+  const auto value = [](const std::optional<ChatTemplate::Rendered>& of) { return of ? &*of : nullptr; };
+  const std::pair<size_t, bool> key(turns, generation_prompt);
+  if (const auto found = kept_.find(key); found != kept_.end()) return value(found->second);
+  ++renders_;
+  absl::StatusOr<ChatTemplate::Rendered> rendered = conversation_.Render(turns, generation_prompt);
+  if (!rendered.ok() && !IsRefusal(rendered.status())) return rendered.status();
+  last_.reset();
+  if (rendered.ok()) last_ = *std::move(rendered);
+  const size_t bytes = last_ ? last_->text.size() : 0;
+  if (bytes > max_bytes_ - bytes_) return value(last_);
+  bytes_ += bytes;
+  return value(kept_[key] = std::exchange(last_, std::nullopt));
 }
 
 std::vector<std::optional<TextRange>> SaidByEach(const ChatTemplate::Rendered& rendered, size_t turns) {

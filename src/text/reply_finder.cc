@@ -29,6 +29,7 @@ struct Departure {
   // anchor within that, and then `tail`.
   enum class Then { kNotAsked, kRefused, kLater, kNowhere, kAtAnchor, kAtOwnEnd } then = Then::kNotAsked;
   std::string tail;
+  bool ends_otherwise = false;  // see Shared; then `tail` ends before that token
   // The prompt: the whole text up to where the turn's own part begins, and then `asks`; or `missing` bytes less.
   enum class Prompt { kNotAsked, kRefused, kBefore, kShort, kAsks } prompt = Prompt::kNotAsked;
   std::string asks;
@@ -40,6 +41,7 @@ struct Departure {
 // How much of the renderings the whole text begins with.
 struct Shared {
   bool later = false;               // what the turn says reads otherwise
+  bool ends_otherwise = false;      // only the special token that ended the turn is another
   std::optional<size_t> then = {};  // nullopt: refused, or not asked
   std::optional<size_t> prompt = {};
   bool is_whole_prompt = false;
@@ -61,10 +63,23 @@ std::string WithoutNumbers(absl::string_view text) {
   return without;
 }
 
+// The first special token that a text spells.
+std::optional<TextRange> FirstSpecial(const Tokenizer& tokenizer, absl::string_view text) {
+  constexpr size_t kMaxBytes = 4096;
+  const auto encoded = tokenizer.EncodeWithRanges(text.substr(0, kMaxBytes), {.spelled = SpelledSpecial::kParse});
+  if (!encoded.ok()) return std::nullopt;
+  for (size_t i = 0; i < encoded->ids.size(); ++i) {
+    if (tokenizer.IsSpecial(encoded->ids[i])) return encoded->ranges[i];
+  }
+  return std::nullopt;
+}
+
 class ReplyFinder {
  public:
-  ReplyFinder(const RenderedToEncode& rendered, std::span<const Turn> turns, AskedFor wanted)
-      : conversation_(rendered.conversation),
+  ReplyFinder(const RenderedToEncode& rendered, std::span<const Turn> turns, AskedFor wanted, Renderings& renderings)
+      : tokenizer_(*rendered.tokenizer),
+        conversation_(rendered.conversation),
+        renderings_(renderings),
         whole_(rendered.whole),
         said_(rendered.said),
         turns_(turns),
@@ -88,19 +103,22 @@ class ReplyFinder {
   const std::vector<size_t>& replies() const { return replies_; }
   const Shared& shared(size_t turn) const { return shared_[turn]; }
   bool is_exact(size_t turn) const { return is_exact_[turn]; }
-  int64_t renders() const { return renders_; }
 
   // Renders for the reply of one turn.
   absl::Status RunExactly(size_t turn) { return RunTurn(turn).status(); }
+
+  void AddRewritten(size_t turn, std::vector<Rewritten>& rewritten) const {
+    const Shared& shared = shared_[turn];
+    if (!shared.later && !shared.ends_otherwise) return;
+    rewritten.push_back({static_cast<int32_t>(turn), shared.later ? Rewritten::How::kLater : Rewritten::How::kEnd});
+  }
 
   // Nothing where the reply reads otherwise later, or is none.
   std::optional<Reply> ReplyOf(size_t turn, std::vector<Rewritten>& rewritten) const {
     const Shared& shared = shared_[turn];
     const auto number = static_cast<int32_t>(turn);
-    if (shared.later) {
-      rewritten.push_back({number, Rewritten::How::kLater});
-      return std::nullopt;
-    }
+    AddRewritten(turn, rewritten);
+    if (shared.later) return std::nullopt;
     const std::optional<TextRange>& said = said_[turn];
     const size_t end = EndOf(turn);
     size_t begin = said ? said->begin : end;
@@ -172,15 +190,6 @@ class ReplyFinder {
 
   // ---- Replies that are rendered.
 
-  // Nothing where the template refuses it.
-  absl::StatusOr<std::optional<Rendered>> Part(size_t turns, bool generation_prompt) {
-    ++renders_;
-    absl::StatusOr<Rendered> part = conversation_.Render(turns, generation_prompt);
-    if (part.ok()) return *std::move(part);
-    if (IsRefusal(part.status())) return std::nullopt;
-    return part.status();
-  }
-
   absl::StatusOr<Departure> RunTurn(size_t turn) {
     is_exact_[turn] = true;
     Shared& shared = shared_[turn] = {};
@@ -191,9 +200,9 @@ class ReplyFinder {
   }
 
   absl::Status CompareThen(size_t turn, Shared& shared, Departure& departure) {
-    TDOCK_ASSIGN_OR_RETURN(const std::optional<Rendered> then, Part(turn + 1, false));
+    TDOCK_ASSIGN_OR_RETURN(const Rendered* const then, renderings_.First(turn + 1, false));
     departure.then = Departure::Then::kRefused;
-    if (!then) return absl::OkStatus();
+    if (then == nullptr) return absl::OkStatus();
     const std::optional<TextRange>& said = said_[turn];
     const size_t same = CommonPrefix(whole_.text, then->text);
     shared.later = SaidByEach(*then, turn + 1)[turn] != said || (said && same < said->end);
@@ -206,14 +215,27 @@ class ReplyFinder {
                      : same >= anchor ? Departure::Then::kAtAnchor
                                       : Departure::Then::kNowhere;
     if (same >= anchor) departure.tail = then->text.substr(anchor);
+    if (said) CompareEnd(then->text, said->end, anchor, shared, departure);
     return absl::OkStatus();
+  }
+
+  // Looks for the special token that ends the turn in `then`, the conversation up to it, from `said_end` on.
+  void CompareEnd(absl::string_view then, size_t said_end, size_t anchor, Shared& shared, Departure& departure) {
+    const size_t same = *shared.then;
+    if (same == then.size()) return;
+    const std::optional<TextRange> special = FirstSpecial(tokenizer_, then.substr(said_end));
+    if (!special || said_end + special->end <= same) return;
+    const size_t begin = said_end + special->begin;
+    shared.ends_otherwise = departure.ends_otherwise = true;
+    shared.then = std::min(same, begin);
+    departure.tail.resize(std::min(departure.tail.size(), std::max(begin, anchor) - anchor));
   }
 
   absl::Status ComparePrompt(size_t turn, Shared& shared, Departure& departure) {
     departure.prompt = Departure::Prompt::kRefused;
     if (turn == 0) return absl::OkStatus();  // nobody can be asked
-    TDOCK_ASSIGN_OR_RETURN(const std::optional<Rendered> prompt, Part(turn, true));
-    if (!prompt) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(const Rendered* const prompt, renderings_.First(turn, true));
+    if (prompt == nullptr) return absl::OkStatus();
     const size_t same = CommonPrefix(whole_.text, prompt->text), anchor = PromptAnchorOf(turn);
     shared.prompt = same;
     shared.is_whole_prompt = same == prompt->text.size();
@@ -350,6 +372,7 @@ class ReplyFinder {
     Shared& shared = shared_[turn] = {};
     const absl::string_view text = whole_.text;
     shared.later = departure.then == Departure::Then::kLater;
+    shared.ends_otherwise = departure.ends_otherwise;
     if (departure.then == Departure::Then::kAtAnchor || departure.then == Departure::Then::kAtOwnEnd) {
       const bool to_own_end = departure.then == Departure::Then::kAtOwnEnd && own_[turn];
       const size_t anchor = to_own_end ? own_[turn]->end : AnchorOf(turn);
@@ -369,7 +392,9 @@ class ReplyFinder {
     shared.is_whole_prompt = same == departure.asks.size();
   }
 
+  const Tokenizer& tokenizer_;
   const ChatTemplate::Prepared& conversation_;
+  Renderings& renderings_;
   const Rendered& whole_;
   const std::vector<std::optional<TextRange>>& said_;
   const std::span<const Turn> turns_;
@@ -380,7 +405,6 @@ class ReplyFinder {
   std::vector<Shared> shared_;  // by turn, of replies
   std::vector<bool> is_exact_;
   std::vector<std::vector<size_t>> classes_;
-  int64_t renders_ = 0;
 };
 
 RepliesOfConversation Accepted(const ReplyFinder& finder) {
@@ -390,15 +414,14 @@ RepliesOfConversation Accepted(const ReplyFinder& finder) {
     if (!reply || (!found.replies.empty() && reply->range.begin < found.replies.back().range.end)) continue;
     found.replies.push_back(*reply);
   }
-  found.renders = finder.renders();
   return found;
 }
 
 }  // namespace
 
 absl::StatusOr<RepliesOfConversation> FindReplies(const RenderedToEncode& rendered, std::span<const Turn> turns,
-                                                  size_t max_exact) {
-  ReplyFinder finder(rendered, turns, {.then = true, .prompt = true});
+                                                  Renderings& renderings, size_t max_exact) {
+  ReplyFinder finder(rendered, turns, {.then = true, .prompt = true}, renderings);
   TDOCK_RETURN_IF_ERROR(finder.Run(max_exact));
   // Where the last one begins is where the prompt ends, which must be exact.
   for (;;) {
@@ -410,9 +433,19 @@ absl::StatusOr<RepliesOfConversation> FindReplies(const RenderedToEncode& render
   }
 }
 
+absl::StatusOr<std::vector<Rewritten>> FindRewritten(const RenderedToEncode& rendered, std::span<const Turn> turns,
+                                                     Renderings& renderings) {
+  ReplyFinder finder(rendered, turns, {.then = true, .prompt = false}, renderings);
+  TDOCK_RETURN_IF_ERROR(finder.Run(kMaxExactReplies));
+  std::vector<Rewritten> rewritten;
+  for (const size_t turn : finder.replies()) finder.AddRewritten(turn, rewritten);
+  return rewritten;
+}
+
 absl::StatusOr<PromptsOfConversation> FindPrompts(const RenderedToEncode& rendered, std::span<const Turn> turns,
                                                   size_t max_exact) {
-  ReplyFinder finder(rendered, turns, {.then = false, .prompt = true});
+  Renderings renderings(rendered.conversation, 0);
+  ReplyFinder finder(rendered, turns, {.then = false, .prompt = true}, renderings);
   TDOCK_RETURN_IF_ERROR(finder.Run(max_exact));
   PromptsOfConversation found;
   for (const size_t turn : finder.replies()) {
@@ -420,7 +453,7 @@ absl::StatusOr<PromptsOfConversation> FindPrompts(const RenderedToEncode& render
     if (!shared.prompt || !shared.is_whole_prompt) break;
     found.ends.push_back(*shared.prompt);
   }
-  found.renders = finder.renders();
+  found.renders = renderings.renders();
   return found;
 }
 

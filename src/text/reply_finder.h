@@ -34,18 +34,24 @@ struct Reply {
 
 struct RepliesOfConversation {
   std::vector<Reply> replies;  // in the order of the turns, apart from one another
-  // Those that are not as they were generated; of those that read otherwise later, there is no reply.
+  // Those that are not as they were generated, in order; of those that read otherwise later, there is no reply.
   std::vector<EncodedConversation::Rewritten> rewritten;
-  int64_t renders = 0;  // how often the template was run for it
 };
 
 // Conversations with at most so many replies are rendered for each.
 inline constexpr size_t kMaxExactReplies = 16;
 
-// The last of the replies found is always one that was rendered. `max_exact` is for tests. The error of the
-// conversation's stop check; where the template refuses a part of it, what the turn says is all that is known.
+// The last of the replies found is always one that was rendered. `renderings` are those of the conversation.
+// `max_exact` is for tests. The error of the conversation's stop check; where the template refuses a part of it, what
+// the turn says is all that is known.
 absl::StatusOr<RepliesOfConversation> FindReplies(const RenderedToEncode& rendered, std::span<const Turn> turns,
-                                                  size_t max_exact = kMaxExactReplies);
+                                                  Renderings& renderings, size_t max_exact = kMaxExactReplies);
+
+// The replies that are not as they were generated once more turns follow, kLater and kEnd, where the template marks
+// replies itself. The error of the conversation's stop check.
+absl::StatusOr<std::vector<EncodedConversation::Rewritten>> FindRewritten(const RenderedToEncode& rendered,
+                                                                          std::span<const Turn> turns,
+                                                                          Renderings& renderings);
 
 struct PromptsOfConversation {
   // Where the prompts that ask for the replies end, in order, up to the first one that the whole does not begin with.

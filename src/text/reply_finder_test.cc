@@ -152,12 +152,13 @@ RenderedToEncode Rendered(const ChatTemplate& form, const Tokenizer& tokenizer, 
 std::pair<int64_t, int64_t> ExpectAsExact(const ChatTemplate& form, const Tokenizer& tokenizer,
                                           const std::vector<Turn>& turns, bool generation_prompt = false) {
   const RenderedToEncode rendered = Rendered(form, tokenizer, turns, generation_prompt);
-  const RepliesOfConversation exact = FindReplies(rendered, turns, kAllExact).value();
-  const RepliesOfConversation found = FindReplies(rendered, turns).value();
+  Renderings all(rendered.conversation, 0), some(rendered.conversation, 0);
+  const RepliesOfConversation exact = FindReplies(rendered, turns, all, kAllExact).value();
+  const RepliesOfConversation found = FindReplies(rendered, turns, some).value();
   EXPECT_EQ(found.replies, exact.replies);
   EXPECT_EQ(found.rewritten, exact.rewritten);
   EXPECT_EQ(FindPrompts(rendered, turns).value().ends, FindPrompts(rendered, turns, kAllExact).value().ends);
-  return {exact.renders, found.renders};
+  return {all.renders(), some.renders()};
 }
 
 struct Case {
