@@ -74,6 +74,7 @@ tdock_module(text/jinja COLD USES core/base LINKS absl::flat_hash_map nlohmann_j
 tdock_module(text NO_TSAN USES core/config text/jinja LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PRIVATE_LINKS xxhash PkgConfig::pcre2 PkgConfig::sentencepiece PkgConfig::utf8proc
              ALONE sentencepiece_model.cc)  # sentencepiece has an absl::string_view of its own
+tdock_module(text/replies NO_TSAN COLD USES text LINKS nlohmann_json::nlohmann_json)
 tdock_module(data COLD USES text PRIVATE_LINKS simdjson ${CMAKE_DL_LIBS})
 tdock_plugin(data/parquet USES data LINKS PyArrow::PyArrow)
 if(TARGET tdock_data_parquet AND TARGET data_test)
@@ -96,9 +97,9 @@ tdock_module(model/decoder TORCH COLD USES model/tensor_torch model/files kernel
 tdock_module(engine/sampling TORCH COLD USES core/base kernels LINKS absl::flat_hash_map)
 tdock_module(engine/cache TORCH COLD USES model/decoder kernels LINKS absl::flat_hash_map)
 tdock_module(engine TORCH COLD USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
-tdock_module(serve/protocol NO_TSAN USES text core/tensor LINKS nlohmann_json::nlohmann_json)
 tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
-tdock_module(serve TORCH COLD USES serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
+tdock_module(serve/protocol NO_TSAN USES serve/grammar core/tensor LINKS nlohmann_json::nlohmann_json)
+tdock_module(serve TORCH COLD USES text/replies serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
              PRIVATE_LINKS PkgConfig::prometheus)
 if(TARGET tdock_serve)
   tdock_embed(tdock_serve ${PROJECT_SOURCE_DIR}/src/serve/chat_page.html serve/chat_page.h serve::kChatPage)
@@ -112,10 +113,12 @@ tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/rewa
 tdock_embed_program(tdock_trainer_reward_external rewards
                     trainer/reward/external/rewards_module.h reward::kRewardsModule _program)
 tdock_module(trainer/executor COLD USES dock/local LINKS nlohmann_json::nlohmann_json)
-tdock_module(trainer/environment COLD USES trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
+tdock_module(trainer/environment COLD USES text/replies trainer/reward/external LINKS absl::flat_hash_map nlohmann_json::nlohmann_json)
 tdock_embed_program(tdock_trainer_environment environments
                     trainer/environment/environments_module.h environment::kEnvironmentsModule
-                    _program _tool_schemas _episodes _agent_loops)
+                    _program _tool_schemas _episodes _instances _agent_loops _clients)
+tdock_module(serve/episodes TORCH COLD USES serve trainer/environment LINKS absl::flat_hash_map)
+tdock_plugin(serve/episodes/service TORCH USES serve/episodes)
 tdock_module(trainer/algo TORCH COLD)
 tdock_module(trainer/run_log NO_TSAN COLD USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
@@ -159,7 +162,7 @@ tdock_module(bench/dock USES bench/harness dock/local)
 tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
 tdock_module(bench/torch TORCH COLD USES bench/harness trainer/recipes kernels)
-tdock_module(bench/serve TORCH COLD USES bench/torch engine LINKS nlohmann_json::nlohmann_json)
+tdock_module(bench/serve TORCH COLD USES bench/torch serve LINKS nlohmann_json::nlohmann_json)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
 tdock_module(bench/runtime NO_TSAN TORCH COLD USES bench/service trainer/distributed)
 tdock_module(bench/tool TORCH COLD USES bench/dock bench/torch bench/serve bench/service bench/text bench/runtime core/command)

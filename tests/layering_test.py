@@ -51,7 +51,7 @@ OWNED_LIBRARIES = {
     "boost/": {"core/http"},
     "grpc": {"core/rpc"},
     "nanobind/": {"python"},
-    "openssl/": {"core/rpc", "trainer/reward/external"},
+    "openssl/": {"core/rpc", "trainer/reward/external", "trainer/rollout_servers"},
     "pcre2": {"text"},
     "seccomp": {"trainer/reward/external"},
     "sentencepiece": {"text"},
