@@ -79,7 +79,7 @@ void BindFiles(config::Spec& spec, DataConfig& config) {
                "How often an epoch has each sample of each of `data.train_files`, such as [1, 0.5]; empty: once.");
   spec.Strings("data.val_files", &config.val_files, "Files, and folders with a file per split, to validate with.");
   spec.Float("data.val_share", &config.val_share,
-             "Share of the training samples that is held out to validate with, where there are no `data.val_files`.")
+             "Share of the training records that is held out to validate with, where there are no `data.val_files`.")
       .AtLeast(0)
       .LessThan(1);
   spec.String("data.path", &config.path,
@@ -174,11 +174,16 @@ void BindData(config::Spec& spec, DataConfig& config) {
                {"truncate_left", OverlongPrompts::kTruncateLeft},
                {"error", OverlongPrompts::kError}},
               "What to do with longer prompts; they are counted.");
-  spec.Choice("data.train_on", &config.train_on,
-              {{"replies", text::TrainOn::kReplies},
-               {"last_reply", text::TrainOn::kLastReply},
-               {"everything", text::TrainOn::kEverything}},
-              "Which tokens count in the supervised loss.");
+  spec.Choice(
+      "data.train_on", &config.train_on,
+      {{"each_reply", text::TrainOn::kEachReply},
+       {"replies", text::TrainOn::kReplies},
+       {"last_reply", text::TrainOn::kLastReply},
+       {"everything", text::TrainOn::kEverything}},
+      "Which tokens count in the supervised loss; each_reply: every reply once, as it was generated, in as many "
+      "samples of its conversation as that takes.");
+  spec.Bool("data.allow_untrained_calls", &config.allow_untrained_calls,
+            "Use conversations in which the loss counts nothing of a call of a tool, instead of refusing them.");
   spec.Bool("data.shuffle", &config.shuffle, "Use a new order in each epoch.");
   spec.Int("data.seed", &config.seed, "Seed of the order, and of the phases.").AtLeast(0);
   spec.Bool("data.drop_last", &config.drop_last, "Leave out the last, incomplete batch of an epoch.");
@@ -271,6 +276,7 @@ EncodingRules RulesOf(const DataConfig& config) {
           .max_prompt_len = config.max_prompt_length,
           .overlong_prompts = config.overlong_prompts,
           .train_on = config.train_on,
+          .allow_untrained_calls = config.allow_untrained_calls,
           .keep_messages = config.keep_messages};
 }
 
@@ -303,23 +309,37 @@ absl::Status PhaseSamples::CheckUsable(const DataConfig& config, Phase phase) co
   return Annotate(NoSampleError(RulesOf(config), phase, counts), config.path.empty() ? config.name : config.path);
 }
 
+void PhaseSamples::CountParts(const DataConfig& config, const DataLog& log) {
+  constexpr int64_t kManyRecords = 20'000;
+  const int64_t records = encoded_->records();
+  if (records >= kManyRecords && encoded_->makes_parts()) {
+    log(absl::StrCat("counting the samples of ", records, " conversations (data.train_on: each_reply)",
+                     config.cache.empty() ? "; with data.cache, later runs need not" : ""));
+  }
+  encoded_->CountParts(static_cast<int>(config.num_workers));
+  if (encoded_->size() == records) return;
+  log(absl::StrCat(records, " conversations make ", encoded_->size(),
+                   " samples: the model's template renders earlier replies otherwise once more turns follow, and each "
+                   "is trained as it was generated (data.train_on: each_reply)"));
+}
+
 // What reads otherwise in the middle of a conversation than at its end is nothing that the model will say.
 void PhaseSamples::WarnOfRewriting(const DataLog& log) const {
   constexpr int64_t kMostRead = 256;
-  std::vector<int64_t> indexes(static_cast<size_t>(std::min(encoded_->size(), kMostRead)));
+  std::vector<int64_t> indexes(static_cast<size_t>(std::min(size(), kMostRead)));
   std::iota(indexes.begin(), indexes.end(), 0);
   int64_t rewritten = 0;
-  for (const absl::StatusOr<OrSkip<EncodedSample>>& loaded : encoded_->Load(indexes)) {
+  for (const absl::StatusOr<OrSkip<EncodedSample>>& loaded : Load(indexes)) {
     const auto* const sample = loaded.ok() ? std::get_if<EncodedSample>(&*loaded) : nullptr;
     rewritten += sample != nullptr && sample->rewritten ? 1 : 0;
   }
   if (rewritten == 0) return;
   log(absl::StrCat(
       "warning: in ", rewritten, " of the first ", indexes.size(),
-      " conversations, the model's template renders replies otherwise than they are generated: it changes "
-      "earlier ones, as by leaving their thinking out, which the loss then does not count, or does not put "
-      "them behind the prompt that asks for them. `tdock tokenize --chat` shows which; a conversation for "
-      "each reply trains on all of them"));
+      " samples, the model's template renders replies otherwise than they are generated: it does not put "
+      "them behind the prompt that asks for them, so that the loss counts them from where the two part, or "
+      "it changes earlier ones, as by leaving their thinking out, which the loss then only counts with "
+      "data.train_on: each_reply. `tdock tokenize --chat` shows which"));
 }
 
 const Source<EncodedSample>& PhaseSamples::source() const {
@@ -374,16 +394,22 @@ absl::StatusOr<std::unique_ptr<PhaseSamples>> PhaseSamples::Open(Env& env, const
   made->encoded_ = std::make_unique<EncodedDataset>(
       samples, std::move(encoder), tokenizer_content,
       [&dataset, share](int64_t index) { return dataset.Place(share == nullptr ? index : share->InWhole(index)); });
-  TDOCK_RETURN_IF_ERROR(made->CheckUsable(config, phase));
-  if (chat_template) made->WarnOfRewriting(log);
+  const CacheOptions options{
+      .folder = config.cache,
+      .workers = static_cast<int>(config.num_workers),
+      .skip_bad_records = config.skip_bad_records,
+      .report = [&log](const absl::Status& bad) { log(absl::StrCat("left out: ", bad.message())); },
+      .log = log};
   if (!config.cache.empty()) {
-    const CacheOptions options{
-        .folder = config.cache,
-        .workers = static_cast<int>(config.num_workers),
-        .skip_bad_records = config.skip_bad_records,
-        .report = [&log](const absl::Status& bad) { log(absl::StrCat("left out: ", bad.message())); },
-        .log = log};
-    TDOCK_ASSIGN_OR_RETURN(made->cache_, OpenOrBuildCache(env, *made->encoded_, options));
+    TDOCK_ASSIGN_OR_RETURN(made->cache_, OpenCache(env, *made->encoded_, options));
+  }
+  if (made->cache_ == nullptr) {
+    TDOCK_RETURN_IF_ERROR(made->CheckUsable(config, phase));
+    made->CountParts(config, log);
+  }
+  if (chat_template) made->WarnOfRewriting(log);
+  if (!config.cache.empty() && made->cache_ == nullptr) {
+    TDOCK_ASSIGN_OR_RETURN(made->cache_, BuildCache(env, *made->encoded_, options));
   }
   return made;
 }

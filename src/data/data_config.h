@@ -51,7 +51,8 @@ struct DataConfig {
   int64_t max_prompt_length = 256;
   int64_t max_length = 512;
   OverlongPrompts overlong_prompts = OverlongPrompts::kDrop;
-  text::TrainOn train_on = text::TrainOn::kReplies;
+  text::TrainOn train_on = text::TrainOn::kEachReply;
+  bool allow_untrained_calls = false;
   bool shuffle = true;
   int64_t seed = 1;
   bool drop_last = true;
@@ -90,11 +91,12 @@ EncodingRules RulesOf(const DataConfig& config);
 class PhaseSamples final : public Source<EncodedSample> {
  public:
   // The samples that data.phase_shares gives to data.phase_index, encoded for `phase`; with data.cache, from the file
-  // there, which is written where it is missing, with data.num_workers threads. `tokenizer` is that of `model_folder`
+  // there, which is written where it is missing, with data.num_workers threads; these also count the samples where a
+  // record may make several. `tokenizer` is that of `model_folder`
   // (empty where that has no files yet), and must outlive it. InvalidArgument where the shares leave the phase no
   // record; FailedPrecondition where none of its records yields a sample: how many are too long or lack something, and
   // which key to set. Other errors are those of OpenDataset(), ResolveTemplate(), SampleEncoder::Create() and
-  // OpenOrBuildCache().
+  // BuildCache().
   static absl::StatusOr<std::unique_ptr<PhaseSamples>> Open(
       Env& env, const DataConfig& config, Phase phase, const text::Tokenizer& tokenizer,
       const std::string& model_folder, const DataLog& log = [](const std::string&) {});
@@ -103,6 +105,7 @@ class PhaseSamples final : public Source<EncodedSample> {
   std::vector<absl::StatusOr<OrSkip<EncodedSample>>> Load(std::span<const int64_t> indexes) const override {
     return source().Load(indexes);
   }
+  bool BeginsRecord(int64_t index) const override { return source().BeginsRecord(index); }
   text::ContentHash content() const override { return source().content(); }
 
   const Adapter& adapter() const { return dataset_->adapter(); }
@@ -117,6 +120,7 @@ class PhaseSamples final : public Source<EncodedSample> {
   PhaseSamples() = default;
 
   absl::Status TakeShare(const DataConfig& config);
+  void CountParts(const DataConfig& config, const DataLog& log);
   void WarnOfRewriting(const DataLog& log) const;
   absl::Status CheckUsable(const DataConfig& config, Phase phase) const;
   const Source<EncodedSample>& source() const;

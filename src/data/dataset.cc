@@ -16,6 +16,7 @@
 #include "data/column_path.h"
 #include "data/known_forms.h"
 #include "data/missing_file.h"
+#include "data/prefetch.h"
 
 namespace tdock::data {
 namespace {
@@ -227,18 +228,57 @@ EncodedDataset::EncodedDataset(const Source<Sample>& samples, SampleEncoder enco
   content_ = hasher.Value();
 }
 
+void EncodedDataset::CountParts(int threads) {
+  constexpr int64_t kCountedAtOnce = 128;
+  if (!encoder_.makes_parts()) return;
+  int64_t planned = 0;
+  Prefetch<int64_t, std::vector<int64_t>> counted(
+      threads,
+      [&]() -> std::optional<int64_t> {
+        if (planned >= records()) return std::nullopt;
+        return std::exchange(planned, planned + kCountedAtOnce);
+      },
+      [&](int64_t begin) {
+        std::vector<int64_t> indexes(static_cast<size_t>(std::min(kCountedAtOnce, records() - begin)));
+        std::iota(indexes.begin(), indexes.end(), begin);
+        std::vector<int64_t> parts;
+        for (const absl::StatusOr<OrSkip<Sample>>& loaded : samples_.Load(indexes)) {
+          const Sample* const sample = loaded.ok() ? std::get_if<Sample>(&*loaded) : nullptr;
+          parts.push_back(sample == nullptr ? 1 : encoder_.Parts(*sample));
+        }
+        return parts;
+      });
+  std::vector<int64_t> begins = {0};
+  while (const std::optional<std::vector<int64_t>> parts = counted.Next()) {
+    for (const int64_t count : *parts) begins.push_back(begins.back() + count);
+  }
+  if (begins.back() > records()) begins_ = std::move(begins);
+}
+
+int64_t EncodedDataset::RecordOf(int64_t index) const {
+  if (begins_.empty()) return index;
+  return std::upper_bound(begins_.begin(), begins_.end(), index) - begins_.begin() - 1;
+}
+
+int64_t EncodedDataset::PartOf(int64_t index) const {
+  return begins_.empty() ? 0 : index - begins_[static_cast<size_t>(RecordOf(index))];
+}
+
 std::vector<absl::StatusOr<OrSkip<EncodedSample>>> EncodedDataset::Load(std::span<const int64_t> indexes) const {
   std::vector<absl::StatusOr<OrSkip<EncodedSample>>> encoded;
   encoded.reserve(indexes.size());
-  std::vector<absl::StatusOr<OrSkip<Sample>>> samples = samples_.Load(indexes);
+  std::vector<int64_t> records;
+  records.reserve(indexes.size());
+  for (const int64_t index : indexes) records.push_back(RecordOf(index));
+  std::vector<absl::StatusOr<OrSkip<Sample>>> samples = samples_.Load(records);
   for (size_t i = 0; i < samples.size(); ++i) {
     if (!samples[i].ok()) {
       encoded.emplace_back(samples[i].status());
     } else if (const Skip* skip = std::get_if<Skip>(&*samples[i])) {
       encoded.emplace_back(*skip);
     } else {
-      encoded.push_back(encoder_.Encode(std::get<Sample>(*samples[i])));
-      if (!encoded.back().ok()) encoded.back() = Annotate(encoded.back().status(), place_(indexes[i]));
+      encoded.push_back(encoder_.Encode(std::get<Sample>(*samples[i]), PartOf(indexes[i])));
+      if (!encoded.back().ok()) encoded.back() = Annotate(encoded.back().status(), place_(records[i]));
     }
   }
   return encoded;

@@ -76,22 +76,35 @@ class Dataset final : public Source<Sample> {
   text::ContentHash content_;
 };
 
-// The samples of a data set as tokens. Thread-safe.
+// The samples of a data set as tokens. Thread-safe, except for CountParts().
 class EncodedDataset final : public Source<EncodedSample> {
  public:
   // `samples` must outlive it. `tokenizer_content` is the hash of the tokenizer's files; see TokenizerContent().
-  // `place` names the position of a sample that cannot be encoded.
+  // `place` names the position of a record that cannot be encoded.
   EncodedDataset(const Source<Sample>& samples, SampleEncoder encoder, const text::ContentHash& tokenizer_content,
                  std::function<std::string(int64_t)> place);
 
-  int64_t size() const override { return samples_.size(); }
+  // Finds out how many samples each record makes, with so many threads, which reads and renders all records unless
+  // each makes one. Until then, each has its first. They stand in the order of their records, and those of one record
+  // in the order of SampleEncoder::Parts(). Takes 8 bytes of memory for each record where one makes several.
+  void CountParts(int threads);
+  bool makes_parts() const { return encoder_.makes_parts(); }
+
+  int64_t records() const { return samples_.size(); }
+  int64_t size() const override { return begins_.empty() ? records() : begins_.back(); }
   std::vector<absl::StatusOr<OrSkip<EncodedSample>>> Load(std::span<const int64_t> indexes) const override;
+  bool BeginsRecord(int64_t index) const override { return PartOf(index) == 0; }
   text::ContentHash content() const override { return content_; }
 
  private:
+  int64_t RecordOf(int64_t index) const;
+  // Its number among the samples of its record.
+  int64_t PartOf(int64_t index) const;
+
   const Source<Sample>& samples_;
   const SampleEncoder encoder_;
   const std::function<std::string(int64_t)> place_;
+  std::vector<int64_t> begins_;  // of each record's samples, and after the last; empty: each makes one
   text::ContentHash content_;
 };
 

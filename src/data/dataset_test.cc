@@ -193,9 +193,14 @@ class CacheTest : public DatasetTest {
                 .report = [](const absl::Status&) {},
                 .log = [this](const std::string& line) { log_.push_back(line); }};
   }
+  static absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuild(Env& env, const Source<EncodedSample>& source,
+                                                                 const CacheOptions& options) {
+    auto cache = OpenCache(env, source, options);
+    return cache.ok() && *cache == nullptr ? BuildCache(env, source, options) : std::move(cache);
+  }
   // The samples in the cache, as text.
   std::vector<std::string> Cached(const Source<EncodedSample>& source) {
-    auto cache = OpenOrBuildCache(env_, source, options_);
+    auto cache = OpenOrBuild(env_, source, options_);
     if (!cache.ok()) return {std::string(cache.status().message())};
     counts_ = (*cache)->counts();
     std::vector<int64_t> indexes(static_cast<size_t>((*cache)->size()));
@@ -306,7 +311,7 @@ TEST_F(CacheTest, AFullDiskLeavesNothingBehind) {
   const auto encoded = Encode(*dataset);
   for (const int64_t room : {0, 10, 100}) {
     LimitedEnv full(env_, room);
-    EXPECT_EQ(OpenOrBuildCache(full, *encoded, options_).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(OpenOrBuild(full, *encoded, options_).status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_THAT(Names(options_.folder), ElementsAre());
   }
 }
@@ -338,6 +343,8 @@ class Shapes final : public Source<EncodedSample> {
     for (std::string* text : {&sample.prompt_text, &sample.truth, &sample.source}) text->assign(rng.Below(9), 'x');
     if (rng.Below(2) == 0) sample.messages = "[]";
     for (uint64_t i = rng.Below(3); i > 0; --i) sample.kept.push_back(absl::StrCat("é", i));
+    sample.rewritten = rng.Below(2) == 0;
+    sample.is_part = rng.Below(2) == 0;
     return sample;
   }
   int64_t size() const override { return 500; }
@@ -353,7 +360,7 @@ TEST_F(CacheTest, KeepsEverySampleAsItWas) {
   for (const int workers : {0, 2}) {
     options_.workers = workers;
     options_.folder = JoinPath(folder_, absl::StrCat("cache", workers));
-    const auto cache = *OpenOrBuildCache(env_, Shapes(), options_);
+    const auto cache = *OpenOrBuild(env_, Shapes(), options_);
     ASSERT_EQ(cache->size(), 500);
     for (const int64_t index : {int64_t{499}, int64_t{0}, int64_t{7}}) {
       EXPECT_EQ(std::get<EncodedSample>(**cache->Load(std::vector{index}).begin()), Shapes::At(index));
@@ -361,6 +368,7 @@ TEST_F(CacheTest, KeepsEverySampleAsItWas) {
     for (int64_t index = 0; index < 500; ++index) {
       const auto samples = cache->Load(std::vector{index});
       ASSERT_EQ(std::get<EncodedSample>(*samples[0]), Shapes::At(index));
+      ASSERT_EQ(cache->BeginsRecord(index), index == 0 || !Shapes::At(index).is_part);
     }
   }
 }

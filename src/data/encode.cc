@@ -9,6 +9,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "data/adapter_fields.h"
+#include "text/turn_json.h"
 
 namespace tdock::data {
 namespace {
@@ -51,23 +52,34 @@ std::string LastOfPart(const std::optional<Sample::Part>& part, text::Role role)
   return text != nullptr ? *text : LastSaid(std::get<std::vector<Turn>>(*part), role);
 }
 
-// See EncodedSample::messages.
-std::string MessagesOf(const Sample& sample) {
-  std::vector<Turn> turns = sample.conversation;
-  if (const auto* const prompt = sample.prompt ? std::get_if<std::vector<Turn>>(&*sample.prompt) : nullptr) {
-    turns = *prompt;
-  } else {
-    while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns.pop_back();
-  }
+// The turns of a conversation that ask for its last reply.
+std::span<const Turn> AskingTurns(std::span<const Turn> turns) {
+  while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns = turns.first(turns.size() - 1);
+  return turns;
+}
+
+// See EncodedSample::messages. `turns`: of the prompt, or a conversation.
+std::string MessagesOf(std::span<const Turn> turns) {
   if (turns.empty()) return "";
   auto messages = nlohmann::ordered_json::array();
-  for (const Turn& turn : turns) {
-    nlohmann::ordered_json message = {{"role", std::string(text::RoleName(turn.role))}};
-    if (turn.has_content) message["content"] = turn.content;
-    if (!turn.fields.empty()) message.update(ReadOrderedJson(turn.fields));  // written by JsonOfValue()
-    messages.push_back(std::move(message));
-  }
+  for (const Turn& turn : turns) messages.push_back(text::JsonOfTurn(turn));
   return JsonText(messages);
+}
+
+// All turns of a record for supervised training; none where it has texts, or lacks something.
+std::vector<Turn> DialogueOf(const Sample& sample) {
+  if (!sample.conversation.empty() || !sample.prompt || !sample.chosen) return sample.conversation;
+  const auto* const prompt = std::get_if<std::vector<Turn>>(&*sample.prompt);
+  if (prompt == nullptr) return {};
+  std::vector<Turn> turns = *prompt;
+  const auto& answer = std::get<std::vector<Turn>>(*sample.chosen);
+  turns.insert(turns.end(), answer.begin(), answer.end());
+  return turns;
+}
+
+bool CallsTools(const Turn& turn) {
+  return turn.role == text::Role::kAssistant &&
+         ReadOrderedJson(turn.fields.empty() ? "{}" : turn.fields).contains("tool_calls");
 }
 
 // How many tokens come before the first one that is counted; all where none is.
@@ -111,15 +123,18 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Adapter& adapter, Phas
   made.phase_ = phase;
   made.chat_template_ = chat_template;
   made.rules_ = rules;
+  // Named templates render each reply as it was generated.
+  const bool may_rewrite = phase == Phase::kSft && chat_template && !chat_template->is_named();
+  if (rules.train_on == TrainOn::kEachReply && !may_rewrite) made.rules_.train_on = TrainOn::kReplies;
   // Of what is put around an empty text, only what begins one.
   TDOCK_ASSIGN_OR_RETURN(made.before_text_, TokensBeforeText(tokenizer));
   return made;
 }
 
-absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::Encode(const Sample& sample) const {
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::Encode(const Sample& sample, int64_t part) const {
   switch (phase_) {
     case Phase::kSft:
-      return EncodeSft(sample);
+      return EncodeSft(sample, part);
     case Phase::kReward:
       return EncodePair(sample);
     case Phase::kPrompt:
@@ -132,7 +147,7 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::Encode(const Sample& sample
 
 // The tokens of a prompt are the same in every phase: they are encoded by themselves.
 absl::StatusOr<std::vector<int32_t>> SampleEncoder::PromptIds(const Sample& sample) const {
-  std::vector<Turn> turns = sample.conversation;
+  std::span<const Turn> turns = AskingTurns(sample.conversation);
   if (sample.prompt) {
     if (const auto* text = std::get_if<std::string>(&*sample.prompt)) {
       std::vector<int32_t> ids = before_text_;
@@ -142,9 +157,6 @@ absl::StatusOr<std::vector<int32_t>> SampleEncoder::PromptIds(const Sample& samp
       return ids;
     }
     turns = std::get<std::vector<Turn>>(*sample.prompt);
-  } else {
-    // A conversation asks for its last reply.
-    while (!turns.empty() && turns.back().role == text::Role::kAssistant) turns.pop_back();
   }
   TDOCK_ASSIGN_OR_RETURN(
       EncodedConversation encoded,
@@ -175,21 +187,74 @@ absl::StatusOr<EncodedConversation> SampleEncoder::Joined(const Sample::Part& pr
   return joined;
 }
 
-void SampleEncoder::AddTexts(const Sample& sample, EncodedSample& encoded) const {
-  encoded.prompt_text = sample.conversation.empty() ? LastOfPart(sample.prompt, text::Role::kUser)
-                                                    : LastSaid(sample.conversation, text::Role::kUser);
-  encoded.truth = sample.truth;
+void SampleEncoder::AddTexts(const Sample& sample, EncodedSample& encoded, std::span<const Turn> part) const {
+  const std::span<const Turn> turns = part.empty() ? sample.conversation : part;
+  encoded.prompt_text =
+      turns.empty() ? LastOfPart(sample.prompt, text::Role::kUser) : LastSaid(turns, text::Role::kUser);
+  if (part.empty()) encoded.truth = sample.truth;  // which is about the last reply
   if (phase_ == Phase::kSft && encoded.truth.empty()) {
-    encoded.truth = sample.conversation.empty() ? LastOfPart(sample.chosen, text::Role::kAssistant)
-                                                : LastSaid(sample.conversation, text::Role::kAssistant);
+    encoded.truth =
+        turns.empty() ? LastOfPart(sample.chosen, text::Role::kAssistant) : LastSaid(turns, text::Role::kAssistant);
   }
   encoded.source = sample.source.empty() ? adapter_.name : sample.source;
   encoded.kept = sample.kept;
-  if (rules_.keep_messages) encoded.messages = MessagesOf(sample);
+  if (!rules_.keep_messages) return;
+  const auto* const prompt = sample.prompt ? std::get_if<std::vector<Turn>>(&*sample.prompt) : nullptr;
+  encoded.messages =
+      MessagesOf(prompt != nullptr && part.empty() ? std::span<const Turn>(*prompt) : AskingTurns(turns));
 }
 
-absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sample) const {
+absl::Status SampleEncoder::CheckCalls(const std::vector<Turn>& turns, const std::vector<int32_t>& uncounted) const {
+  if (rules_.allow_untrained_calls) return absl::OkStatus();
+  for (const int32_t turn : uncounted) {
+    if (!CallsTools(turns[static_cast<size_t>(turn)])) continue;
+    const bool each = rules_.train_on == TrainOn::kEachReply;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "turn ", turn + 1, " of the conversation calls a tool, and the loss counts nothing of it, because ",
+        chat_template_->title(), " does not mark it as a reply",
+        each ? "; set" : ", or renders it otherwise once more turns follow; set data.train_on to each_reply, or",
+        " data.allow_untrained_calls to true to use such conversations as they are"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SampleEncoder::Part> SampleEncoder::EncodePart(const std::vector<Turn>& turns,
+                                                              const text::Context& context, int64_t part) const {
+  const text::EncodeTurns options{.train_on = rules_.train_on, .context = context};
+  Part made{.encoded = {}, .turns = turns.size()};
+  if (part == 0) {
+    TDOCK_ASSIGN_OR_RETURN(made.encoded, EncodeConversation(*chat_template_, *tokenizer_, turns, options));
+    if (!makes_parts()) TDOCK_RETURN_IF_ERROR(CheckCalls(turns, made.encoded.uncounted));
+    if (!makes_parts() || made.encoded.uncounted.empty()) return made;
+  }
+  TDOCK_ASSIGN_OR_RETURN(const text::TrainedParts all, PartsToTrain(*chat_template_, *tokenizer_, turns, options));
+  TDOCK_RETURN_IF_ERROR(CheckCalls(turns, all.untrained));
+  const auto index = static_cast<size_t>(part);
+  // The whole one is first, or counts nothing and no part does.
+  if (part == 0 && (all.parts.empty() || all.parts[0].turns == turns.size())) return made;
+  if (index >= all.parts.size()) return absl::InternalError("a record has fewer samples than were counted");
+  made.turns = all.parts[index].turns;
+  text::EncodeTurns of_part = options;
+  of_part.counted = all.parts[index].counted;
+  TDOCK_ASSIGN_OR_RETURN(made.encoded,
+                         EncodeConversation(*chat_template_, *tokenizer_, std::span(turns).first(made.turns), of_part));
+  return made;
+}
+
+int64_t SampleEncoder::Parts(const Sample& sample) const {
+  if (!makes_parts()) return 1;
+  const std::vector<Turn> turns = DialogueOf(sample);
+  const auto is_reply = [](const Turn& turn) { return turn.role == text::Role::kAssistant; };
+  if (std::count_if(turns.begin(), turns.end(), is_reply) < 2) return 1;
+  const auto all = PartsToTrain(*chat_template_, *tokenizer_, turns, {.context = sample.context});
+  // A bad record makes one sample, which is its error.
+  if (!all.ok() || !CheckCalls(turns, all->untrained).ok()) return 1;
+  return std::max<int64_t>(static_cast<int64_t>(all->parts.size()), 1);
+}
+
+absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sample, int64_t part) const {
   EncodedConversation whole;
+  std::vector<Turn> turns;  // of a part that is not the whole record
   if (sample.text) {
     whole.ids = before_text_;
     TDOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> own,
@@ -197,9 +262,13 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
     Append(whole.ids, own);
     whole.ids.push_back(*tokenizer_->eos_id());
     whole.loss_mask.assign(whole.ids.size(), own.empty() ? 0 : 1);
-  } else if (!sample.conversation.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(whole, EncodeConversation(*chat_template_, *tokenizer_, sample.conversation,
-                                                     {.train_on = rules_.train_on, .context = sample.context}));
+  } else if (std::vector<Turn> all = DialogueOf(sample); !all.empty()) {
+    TDOCK_ASSIGN_OR_RETURN(Part encoded, EncodePart(all, sample.context, part));
+    whole = std::move(encoded.encoded);
+    if (encoded.turns < all.size()) {
+      all.resize(encoded.turns);
+      turns = std::move(all);
+    }
   } else {
     if (!sample.prompt || !sample.chosen) return Skip::kIncomplete;
     TDOCK_ASSIGN_OR_RETURN(whole, Joined(*sample.prompt, *sample.chosen, sample.context));
@@ -214,14 +283,17 @@ absl::StatusOr<OrSkip<EncodedSample>> SampleEncoder::EncodeSft(const Sample& sam
     return Skip::kOverlong;
   }
   EncodedSample encoded{.ids = std::move(whole.ids), .loss_mask = std::move(whole.loss_mask), .label = sample.label};
-  encoded.rewritten = !whole.rewritten.empty();
+  encoded.is_part = part > 0;
+  encoded.rewritten = std::any_of(whole.rewritten.begin(), whole.rewritten.end(), [&](const auto& reply) {
+    return !makes_parts() || reply.how == EncodedConversation::Rewritten::How::kPrompt;
+  });
   encoded.truncated = CutTo(encoded.ids, rules_.max_seq_len);
   CutTo(encoded.loss_mask, rules_.max_seq_len);
   // Where the last reply was cut off, it is not known what would ask for it.
   if (whole.before_last_reply < encoded.ids.size()) {
     encoded.prompt_tokens = static_cast<int64_t>(whole.before_last_reply);
   }
-  AddTexts(sample, encoded);
+  AddTexts(sample, encoded, turns);
   return encoded;
 }
 
@@ -304,6 +376,7 @@ std::string SampleEncoder::Description() const {
   add(adapter_.truth_after);
   for (const std::string& column : adapter_.keep) add(column);
   if (rules_.keep_messages) add("messages");
+  if (rules_.allow_untrained_calls) add("untrained calls");
   return description;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,8 +27,11 @@ struct EncodingRules {
   int64_t max_seq_len = 512;     // limit for training; longer samples are truncated, and counted
   int64_t max_prompt_len = 256;  // limit for prompts to answer
   OverlongPrompts overlong_prompts = OverlongPrompts::kDrop;
-  // Which turns count in the loss. A prompt in text style does not count, except with kEverything.
-  text::TrainOn train_on = text::TrainOn::kReplies;
+  // Which turns count in the loss. A prompt in text style does not count, except with kEverything. kEachReply is
+  // kReplies in other phases than kSft.
+  text::TrainOn train_on = text::TrainOn::kEachReply;
+  // Uses conversations although the loss counts nothing of a reply that calls tools.
+  bool allow_untrained_calls = false;
   bool keep_messages = false;  // whether EncodedSample::messages is filled
 };
 
@@ -38,8 +42,10 @@ struct EncodedSample {
   std::vector<uint8_t> rejected_mask = {};  // for each of `rejected`
   std::optional<double> label = {};
   bool truncated = false;
-  // Whether the template renders a reply otherwise than it was, or will be, generated: see EncodedConversation.
+  // Whether the template renders a reply otherwise than it was, or will be, generated, so that it is not counted as
+  // that in any sample: see EncodedConversation.
   bool rewritten = false;
+  bool is_part = false;  // of the record of the sample before it
   // Of kSft and kPrompt:
   int64_t prompt_tokens = 0;     // how many of `ids` come before the last reply, which they ask for; 0: unknown
   std::string prompt_text = {};  // the prompt as it stands, or the last turn of the user
@@ -78,9 +84,16 @@ class SampleEncoder {
                                               std::optional<text::ChatTemplate> chat_template,
                                               const EncodingRules& rules);
 
-  // InvalidArgument for what cannot be encoded and for pairs of equal answers, and OutOfRange for an overlong prompt if
-  // that is an error.
-  absl::StatusOr<OrSkip<EncodedSample>> Encode(const Sample& sample) const;
+  // Sample `part` of a record's Parts(). InvalidArgument for what cannot be encoded, for pairs of equal answers and for
+  // calls of tools that would not be counted; OutOfRange for an overlong prompt if that is an error.
+  absl::StatusOr<OrSkip<EncodedSample>> Encode(const Sample& sample, int64_t part = 0) const;
+
+  // True if a record may make more than one sample: in the phase kSft with kEachReply, where a model's template may
+  // render replies otherwise once more turns follow.
+  bool makes_parts() const { return rules_.train_on == text::TrainOn::kEachReply; }
+  // How many samples a record makes, at least 1: the whole conversation, and those of text::PartsToTrain() that count
+  // replies as they were generated, from the longest to the shortest.
+  int64_t Parts(const Sample& sample) const;
 
   // Everything that determines the result of Encode(), except the tokenizer.
   std::string Description() const;
@@ -91,11 +104,20 @@ class SampleEncoder {
   absl::StatusOr<std::vector<int32_t>> PromptIds(const Sample& sample) const;
   absl::StatusOr<text::EncodedConversation> Joined(const Sample::Part& prompt, const Sample::Part& answer,
                                                    const text::Context& context) const;
-  absl::StatusOr<OrSkip<EncodedSample>> EncodeSft(const Sample& sample) const;
+  // The first turns of a conversation, as the sample that they make.
+  struct Part {
+    text::EncodedConversation encoded;
+    size_t turns;
+  };
+  absl::StatusOr<Part> EncodePart(const std::vector<text::Turn>& turns, const text::Context& context,
+                                  int64_t part) const;
+  absl::Status CheckCalls(const std::vector<text::Turn>& turns, const std::vector<int32_t>& uncounted) const;
+  absl::StatusOr<OrSkip<EncodedSample>> EncodeSft(const Sample& sample, int64_t part) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodePair(const Sample& sample) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodePrompt(const Sample& sample) const;
   absl::StatusOr<OrSkip<EncodedSample>> EncodeText(const Sample& sample) const;
-  void AddTexts(const Sample& sample, EncodedSample& encoded) const;
+  // `part`: the turns of the sample, where they are not all of the record's.
+  void AddTexts(const Sample& sample, EncodedSample& encoded, std::span<const text::Turn> part = {}) const;
 
   const text::Tokenizer* tokenizer_;
   Adapter adapter_;

@@ -52,13 +52,7 @@ class Encoding : public testing::Test {
     return std::get<Skip>(*Encoded(name, phase, std::move(record), rules));
   }
   std::string Text(const std::vector<int32_t>& ids) { return *tokenizer_->Decode(ids, text::SpecialTokens::kKeep); }
-  std::string Counted(const EncodedSample& sample) {
-    std::vector<int32_t> ids;
-    for (size_t i = 0; i < sample.ids.size(); ++i) {
-      if (sample.loss_mask[i] != 0) ids.push_back(sample.ids[i]);
-    }
-    return Text(ids);
-  }
+  std::string Counted(const EncodedSample& sample) { return Text(CountedIds(sample)); }
 
   const std::unique_ptr<text::Tokenizer> tokenizer_ = AsciiTokenizer();
 };
@@ -181,7 +175,7 @@ TEST_F(Encoding, AFieldOfATurnThatTheTemplateDoesNotMentionIsRefused) {
     turn.emplace_back(name, std::move(value));
     return turn;
   };
-  EXPECT_THAT(message(with("tool_calls", List{Object{{"id", "1"}}})),
+  EXPECT_THAT(message(with("tool_calls", List{Object{{"name", "f"}}})),
               Mentions({"turn 1", "\"tool_calls\"", "\"chatml\""}));
   EXPECT_THAT(message(with("reasoning_content", "Let me think.")), Mentions({"\"reasoning_content\""}));
   EXPECT_THAT(message(with("weight", int64_t{0})), Mentions({"\"weight\""}));
@@ -208,7 +202,8 @@ TEST(MakeSample, TurnsKeepTheirFieldsAndTheToolsTheyMayCall) {
   };
   const auto sample = made(calls, List{Object{{"name", "f"}, {"default", Value()}}});
   ASSERT_TRUE(sample.ok()) << sample.status();
-  EXPECT_EQ(sample->conversation[0].fields, R"({"tool_calls": [{"name": "f", "arguments": {"x": 1}}]})");
+  EXPECT_EQ(sample->conversation[0].fields,
+            R"({"tool_calls":[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]})");
   EXPECT_FALSE(sample->conversation[0].has_content);
   EXPECT_EQ(sample->context.tools, R"([{"name": "f"}])");
   EXPECT_EQ(made(calls, "[1]")->context.tools, "[1]");
@@ -216,7 +211,7 @@ TEST(MakeSample, TurnsKeepTheirFieldsAndTheToolsTheyMayCall) {
               Fails(absl::StatusCode::kInvalidArgument, {"'tools'", "a number;", "list", "JSON"}));
   calls[0].second = "user";
   EXPECT_THAT(made(calls, Value()).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"\"content\" (or \"value\")", "nothing"}));
+              Fails(absl::StatusCode::kInvalidArgument, {"\"content\" (or \"value\")", "missing"}));
 }
 
 TEST_F(Encoding, AnAnswerMayRepeatThePrompt) {

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/base/testing/hostile_text.h"
@@ -17,6 +19,7 @@
 #include "data/record_file.h"
 #include "data/sample.h"
 #include "data/testing/bytes_file.h"
+#include "text/turn_json.h"
 
 namespace tdock::data {
 namespace {
@@ -48,6 +51,15 @@ void Try(Format format, std::string bytes) {
   }
 }
 
+// Turns come back from their JSON.
+void CheckTurns(const std::vector<text::Turn>& turns) {
+  for (text::Turn turn : turns) {
+    turn.train = std::nullopt;  // is not in it
+    const absl::StatusOr<text::Turn> again = text::ReadTurn(text::JsonOfTurn(turn));
+    if (!again.ok() || *again != turn) std::abort();
+  }
+}
+
 // What the columns tell of the file, and the samples that follow from it.
 void TryForm(Format format, const std::string& bytes) {
   const RecordLimits limits{.max_record_bytes = 4096, .max_depth = 16, .max_columns = 64};
@@ -68,6 +80,7 @@ void TryForm(Format format, const std::string& bytes) {
     for (const auto& sample : (*dataset)->Load(indexes)) {
       CheckMessage(sample.status());
       if (!sample.ok() && sample.status().message().substr(0, 2) != "f:") std::abort();
+      if (const auto* read = sample.ok() ? std::get_if<Sample>(&*sample) : nullptr) CheckTurns(read->conversation);
     }
   }
 }

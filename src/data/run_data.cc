@@ -46,29 +46,32 @@ absl::StatusOr<std::vector<EncodedSource>> OpenEach(Env& env, DataConfig config,
   return sources;
 }
 
-// Moves the share data.val_share of the samples of `train` from there to the result.
+// Moves the share data.val_share of the records of `train` from there to the result, each with all of its samples.
 absl::StatusOr<std::vector<EncodedSource>> HoldOut(const DataConfig& config, std::vector<EncodedSource>& train,
                                                    std::vector<double>& weights) {
-  int64_t size = 0;
-  for (const EncodedSource& source : train) size += source->size();
-  const auto count = std::max<int64_t>(std::llround(config.val_share * static_cast<double>(size)), 1);
-  if (count >= size) {
+  int64_t size = 0, records = 0;
+  for (const EncodedSource& source : train) {
+    size += source->size();
+    for (int64_t index = 0; index < source->size(); ++index) records += source->BeginsRecord(index) ? 1 : 0;
+  }
+  const auto count = std::max<int64_t>(std::llround(config.val_share * static_cast<double>(records)), 1);
+  if (count >= records) {
     return absl::InvalidArgumentError(
         absl::StrCat("data.val_share ", config.val_share, " leaves none of the ", size, " samples to train on"));
   }
-  const std::vector<int64_t> chosen = ChooseIndexes(size, count, SeedFor(config, kForValidation));
+  const std::vector<int64_t> chosen = ChooseIndexes(records, count, SeedFor(config, kForValidation));
   std::vector<EncodedSource> left, held;
   std::vector<double> weights_left;
   auto next = chosen.begin();
-  int64_t begin = 0;
+  int64_t record = -1;
   for (size_t i = 0; i < train.size(); ++i) {
     std::vector<int64_t> to_train, to_validate;
     for (int64_t index = 0; index < train[i]->size(); ++index) {
-      const bool holds = next != chosen.end() && *next == begin + index;
+      if (train[i]->BeginsRecord(index)) ++record;
+      while (next != chosen.end() && *next < record) ++next;
+      const bool holds = next != chosen.end() && *next == record;
       (holds ? to_validate : to_train).push_back(index);
-      if (holds) ++next;
     }
-    begin += train[i]->size();
     if (!to_validate.empty()) held.push_back(std::make_shared<Subset<EncodedSample>>(train[i], std::move(to_validate)));
     if (to_train.empty()) continue;
     left.push_back(std::make_shared<Subset<EncodedSample>>(train[i], std::move(to_train)));

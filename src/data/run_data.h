@@ -24,7 +24,7 @@ struct RunData {
 };
 
 // The samples of `phase` of data.train_files (or data.path), one file after the other, as often as data.train_weights
-// says; and of data.val_files, or the share data.val_share of the training samples, which are then not trained on. In
+// says; and of data.val_files, or the share data.val_share of the training records, which are then not trained on. In
 // folders, the files of data.split are read, and for data.val_files those of the split "validation". `log` gets a line
 // for each file.
 //

@@ -155,6 +155,39 @@ TEST_F(RunDataTest, AShareIsHeldOut) {
   EXPECT_THAT(Open().status(), Fails(absl::StatusCode::kInvalidArgument, {"data.val_share 0.25", "1 samples"}));
 }
 
+TEST_F(RunDataTest, AConversationIsHeldOutWithAllOfItsSamples) {
+  // Replies lose what is before their point once more turns follow.
+  Write("chat_template.jinja",
+        "{% for m in messages %}{% set said = m.content if loop.last else m.content.split('.')[-1] %}"
+        "{{ m.role[0] + said + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}a{% endif %}");
+  std::string lines;
+  for (int i = 0; i < 8; ++i) {
+    const std::string turns =
+        absl::StrCat(R"({"role": "user", "content": "q)", i, R"("}, {"role": "assistant", "content": "x.y"})");
+    absl::StrAppend(&lines, "{\"messages\": [", turns, ", ", turns, "]}\n");
+  }
+  config_.chat_template = "";
+  config_.train_files = {Write("talk.jsonl", lines)};
+  config_.val_share = 0.25;
+  for (const std::string& cache : {std::string(), JoinPath(folder_, "cache")}) {
+    config_.cache = cache;
+    for (int i = 0; i < 2; ++i) {
+      const auto data = Open(Phase::kSft);
+      ASSERT_TRUE(data.ok()) << data.status();
+      std::vector<std::string> held = Prompts(*data->validation), left = Prompts(*data->train);
+      EXPECT_EQ(held.size(), 4u);
+      EXPECT_EQ(left.size(), 12u);
+      for (const std::string& prompt : held) {
+        EXPECT_EQ(std::count(held.begin(), held.end(), prompt), 2);
+        EXPECT_EQ(std::count(left.begin(), left.end(), prompt), 0);
+      }
+    }
+  }
+  EXPECT_THAT(log_, testing::Contains(Mentions({"8 conversations", "16", "samples", "each_reply"})));
+  EXPECT_THAT(log_, testing::Contains(Mentions({"talk.jsonl: 16 samples"})));
+  EXPECT_THAT(log_, testing::Not(testing::Contains(HasSubstr("warning"))));
+}
+
 TEST_F(RunDataTest, SamplesInBothAreAWarning) {
   config_.train_files = {WritePrompts("train.jsonl", "a", 5)};
   config_.val_files = {WritePrompts("validation.jsonl", "a", 2), WritePrompts("other.jsonl", "b", 2)};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -12,6 +11,7 @@
 #include "core/base/utf8.h"
 #include "data/adapter_fields.h"
 #include "data/value_text.h"
+#include "text/turn_json.h"
 
 namespace tdock::data {
 namespace {
@@ -33,69 +33,6 @@ absl::Status TextOrNothing(const Value& value) {
   return value.is_nothing() || value.text() != nullptr ? absl::OkStatus() : Holds(value, "text");
 }
 
-absl::StatusOr<Role> RoleNamed(const std::string& name) {
-  static const auto* const roles = new std::map<std::string, Role>{
-      {"system", Role::kSystem},       {"user", Role::kUser},        {"human", Role::kUser},
-      {"assistant", Role::kAssistant}, {"gpt", Role::kAssistant},    {"developer", Role::kDeveloper},
-      {"tool", Role::kTool},           {"observation", Role::kTool}, {"function", Role::kFunction}};
-  const auto found = roles->find(name);
-  if (found != roles->end()) return found->second;
-  return absl::InvalidArgumentError(absl::StrCat("the role \"", EscapeForMessage(name),
-                                                 "\" is none of system, developer, user, human, assistant, gpt, tool, "
-                                                 "observation and function"));
-}
-
-absl::Status ReadTrain(const Value& cell, Turn& turn) {
-  if (const bool* train = std::get_if<bool>(&cell)) {
-    turn.train = *train;
-  } else if (!cell.is_nothing()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"train\" is ", cell.kind(), "; true or false is expected"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckText(const Value* cell, absl::string_view what) {
-  if (cell != nullptr && cell->text() != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " is ", cell == nullptr ? "missing" : cell->kind(), "; text is expected"));
-}
-
-// Whatever else a turn has, such as tool_calls, is for the template to render, or to refuse.
-absl::StatusOr<Turn> TurnOf(const Value& value) {
-  if (value.object() == nullptr) return Holds(value, "an object with \"role\" and \"content\"");
-  const Value* role = nullptr;
-  const Value* content = nullptr;
-  Object more;
-  Turn turn;
-  for (const auto& [name, cell] : *value.object()) {
-    const bool is_role = name == "role" || name == "from";
-    if (is_role || name == "content" || name == "value") {
-      const Value*& known = is_role ? role : content;
-      if (known != nullptr && !known->is_nothing() && !cell.is_nothing()) {
-        return absl::InvalidArgumentError(is_role ? "it has both \"role\" and \"from\""
-                                                  : "it has both \"content\" and \"value\"");
-      }
-      if (known == nullptr || known->is_nothing()) known = &cell;
-    } else if (name == "train") {
-      TDOCK_RETURN_IF_ERROR(ReadTrain(cell, turn));
-    } else if (!cell.is_empty()) {
-      more.emplace_back(name, cell);
-    }
-  }
-  TDOCK_RETURN_IF_ERROR(CheckText(role, "\"role\" (or \"from\")"));
-  TDOCK_ASSIGN_OR_RETURN(turn.role, RoleNamed(*role->text()));
-  // A turn may do nothing but call tools, or think.
-  turn.has_content = turn.role != Role::kAssistant || more.empty() || (content != nullptr && !content->is_nothing());
-  if (turn.has_content) {
-    TDOCK_RETURN_IF_ERROR(CheckText(content, "\"content\" (or \"value\")"));
-    turn.content = *content->text();
-  }
-  if (!more.empty()) {
-    TDOCK_ASSIGN_OR_RETURN(turn.fields, JsonOfValue(Value(std::move(more))));
-  }
-  return turn;
-}
-
 // A list for the template, or its JSON as text.
 absl::StatusOr<std::string> ListOf(const Value& value) {
   if (value.text() != nullptr) return *value.text();
@@ -107,13 +44,8 @@ absl::StatusOr<std::string> ListOf(const Value& value) {
 
 absl::StatusOr<std::vector<Turn>> TurnsOf(const Value& value) {
   if (value.list() == nullptr) return Holds(value, "a list of turns");
-  std::vector<Turn> turns;
-  for (const Value& item : *value.list()) {
-    absl::StatusOr<Turn> turn = TurnOf(item);
-    if (!turn.ok()) return Annotate(turn.status(), absl::StrCat("turn ", turns.size() + 1));
-    turns.push_back(*std::move(turn));
-  }
-  return turns;
+  TDOCK_ASSIGN_OR_RETURN(const nlohmann::ordered_json messages, JsonTreeOfValue(value));
+  return text::ReadTurns(messages);
 }
 
 namespace {

@@ -32,8 +32,7 @@ struct Sample {
   friend bool operator==(const Sample&, const Sample&) = default;
 };
 
-// The turns of a conversation, each with "role" or "from" and "content" or "value", or with other fields instead of a
-// content, which become Turn::fields. InvalidArgument names the turn.
+// The turns of a conversation, as text::ReadTurns() reads them. InvalidArgument names the turn.
 absl::StatusOr<std::vector<text::Turn>> TurnsOf(const Value& value);
 
 // InvalidArgument names the column that holds something else than it should. `record` has the cells of

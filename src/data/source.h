@@ -25,6 +25,9 @@ class Source {
   // InvalidArgument is a bad record, which may be skipped; any other error is not about the record.
   virtual std::vector<absl::StatusOr<OrSkip<T>>> Load(std::span<const int64_t> indexes) const = 0;
 
+  // False if the sample is of the same record as the one before it.
+  virtual bool BeginsRecord(int64_t) const { return true; }
+
   // A hash of everything that determines the samples: sources with the same hash give the same samples.
   virtual text::ContentHash content() const = 0;
 };

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 
 constexpr absl::string_view kMagic = "TDTOKENS";
 constexpr absl::string_view kEndMagic = "TDTOKEND";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kHeaderBytes = 32;
 constexpr size_t kFooterBytes = 72;
 constexpr size_t kSealBytes = 24;  // the last ones of the footer
@@ -31,6 +31,8 @@ constexpr uint32_t kTruncated = 1;
 constexpr uint32_t kHasLabel = 2;
 constexpr uint32_t kHasMessages = 4;
 constexpr uint32_t kRewritten = 8;
+constexpr uint32_t kIsPart = 16;
+constexpr uint64_t kFlagsOffset = 12;  // in a sample
 
 template <class T>
 void Put(std::string& bytes, T value) {
@@ -76,7 +78,8 @@ std::string BytesOf(const EncodedSample& sample) {
   Put(bytes, static_cast<uint32_t>(sample.loss_mask.size()));
   Put(bytes, static_cast<uint32_t>(sample.rejected.size()));
   Put(bytes, (sample.truncated ? kTruncated : 0) | (sample.label ? kHasLabel : 0) |
-                 (sample.messages.empty() ? 0 : kHasMessages) | (sample.rewritten ? kRewritten : 0));
+                 (sample.messages.empty() ? 0 : kHasMessages) | (sample.rewritten ? kRewritten : 0) |
+                 (sample.is_part ? kIsPart : 0));
   Put(bytes, sample.label.value_or(0));
   Put(bytes, static_cast<uint32_t>(sample.prompt_tokens));
   Put(bytes, kFixedTexts + (sample.messages.empty() ? 0 : 1) + static_cast<uint32_t>(sample.kept.size()));
@@ -126,11 +129,11 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
   const uint64_t ids = NumberAt<uint32_t>(bytes, 0);
   const uint64_t masks = NumberAt<uint32_t>(bytes, 4);
   const uint64_t rejected = NumberAt<uint32_t>(bytes, 8);
-  const auto flags = NumberAt<uint32_t>(bytes, 12);
+  const auto flags = NumberAt<uint32_t>(bytes, kFlagsOffset);
   const uint64_t prompt_tokens = NumberAt<uint32_t>(bytes, 24);
   const auto texts = NumberAt<uint32_t>(bytes, 28);
   const uint64_t size = kSampleHeaderBytes + 4 * ids + 5 * rejected + masks;  // each of `rejected` has a mask
-  constexpr uint32_t kAllFlags = kTruncated | kHasLabel | kHasMessages | kRewritten;
+  constexpr uint32_t kAllFlags = kTruncated | kHasLabel | kHasMessages | kRewritten | kIsPart;
   if (size > bytes.size() || (masks != 0 && masks != ids) || flags > kAllFlags || prompt_tokens > ids ||
       texts < kFixedTexts + ((flags & kHasMessages) != 0 ? 1 : 0)) {
     return absl::DataLossError("a sample does not fit in its place");
@@ -143,6 +146,7 @@ absl::StatusOr<EncodedSample> SampleAt(absl::string_view bytes) {
       .label = std::nullopt,
       .truncated = (flags & kTruncated) != 0,
       .rewritten = (flags & kRewritten) != 0,
+      .is_part = (flags & kIsPart) != 0,
       .prompt_tokens = static_cast<int64_t>(prompt_tokens)};
   if ((flags & kHasLabel) != 0) sample.label = NumberAt<double>(bytes, 16);
   TDOCK_RETURN_IF_ERROR(TakeTexts(bytes.substr(size), texts, (flags & kHasMessages) != 0, sample));
@@ -294,19 +298,48 @@ std::vector<absl::StatusOr<OrSkip<EncodedSample>>> TokenCache::Load(std::span<co
   return samples;
 }
 
-absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuildCache(Env& env, const Source<EncodedSample>& source,
-                                                             const CacheOptions& options) {
+bool TokenCache::BeginsRecord(int64_t index) const {
+  if (index == 0) return true;
+  const uint64_t begin = begins_[static_cast<size_t>(index)];
+  std::string flags(sizeof(uint32_t), '\0');
+  const bool has_flags = begins_[static_cast<size_t>(index) + 1] - begin >= kSampleHeaderBytes;
+  // Load() tells what cannot be read.
+  if (!has_flags || !file_->ReadAt(begin + kFlagsOffset, flags).ok()) return true;
+  return (NumberAt<uint32_t>(flags, 0) & kIsPart) == 0;
+}
+
+namespace {
+
+// The content of a cache with the samples of `source` and these options.
+text::ContentHash CachedContent(const Source<EncodedSample>& source, const CacheOptions& options) {
   text::ContentHasher hasher;
   hasher.AddField(text::Hex(source.content()));
   hasher.AddField(options.skip_bad_records ? "bad records are left out" : "no bad records");
-  const text::ContentHash content = hasher.Value();
-  const std::string path = JoinPath(options.folder, absl::StrCat(text::Hex(content), ".tokens"));
-  if (env.Exists(path)) {
-    TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
-    absl::StatusOr<std::unique_ptr<TokenCache>> cached = TokenCache::Open(std::move(file), path, content);
-    if (cached.ok()) return cached;
-    options.log(absl::StrCat("rebuilding a corrupt cache: ", cached.status().message()));
-  }
+  return hasher.Value();
+}
+
+std::string PathOf(const text::ContentHash& content, const CacheOptions& options) {
+  return JoinPath(options.folder, absl::StrCat(text::Hex(content), ".tokens"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TokenCache>> OpenCache(Env& env, const Source<EncodedSample>& source,
+                                                      const CacheOptions& options) {
+  const text::ContentHash content = CachedContent(source, options);
+  const std::string path = PathOf(content, options);
+  if (!env.Exists(path)) return nullptr;
+  TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForReading(path));
+  absl::StatusOr<std::unique_ptr<TokenCache>> cached = TokenCache::Open(std::move(file), path, content);
+  if (cached.ok()) return cached;
+  options.log(absl::StrCat("rebuilding a corrupt cache: ", cached.status().message()));
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<TokenCache>> BuildCache(Env& env, const Source<EncodedSample>& source,
+                                                       const CacheOptions& options) {
+  const text::ContentHash content = CachedContent(source, options);
+  const std::string path = PathOf(content, options);
   TDOCK_RETURN_IF_ERROR(env.CreateFolders(options.folder));
   TDOCK_RETURN_IF_ERROR(
       WriteFileAtomically(env, path, [&](WritableFile& file) { return WriteSamples(file, source, options, content); }));

@@ -4,7 +4,7 @@
 // tokenizer's files, the template and the encoding. If any of them changes, another file is used. It is written to a
 // temporary file and renamed, so that it is either complete or absent, and is verified as a whole when it is opened.
 //
-//   offset        0  "TDTOKENS", u32 version (2), u32 0, u64 hash (high), u64 hash (low)               32 bytes
+//   offset        0  "TDTOKENS", u32 version (4), u32 0, u64 hash (high), u64 hash (low)               32 bytes
 //                32  the samples, one after another:
 //                      u32 ids, u32 loss masks (0, or as many), u32 rejected ids, u32 flags            16 bytes
 //                      f64 label (where flag 2 is set; else 0)                                          8 bytes
@@ -17,7 +17,8 @@
 //   end - 72 bytes  u64 samples (n), i64 counts: samples, bad, incomplete, overlong, truncated
 //   end - 24 bytes  u64 XXH3-128 (high), u64 (low) of all before it, "TDTOKEND"
 //
-// Numbers are little-endian. Flags: 1 truncated, 2 has a label, 4 has messages (then n is at least 4), 8 rewritten.
+// Numbers are little-endian. Flags: 1 truncated, 2 has a label, 4 has messages (then n is at least 4), 8 rewritten,
+// 16 of the record of the sample before it.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,8 @@ class TokenCache final : public Source<EncodedSample> {
 
   int64_t size() const override { return static_cast<int64_t>(begins_.size()) - 1; }
   std::vector<absl::StatusOr<OrSkip<EncodedSample>>> Load(std::span<const int64_t> indexes) const override;
+  // Reads the sample's flags. A record whose first sample was left out counts as one with the record before it.
+  bool BeginsRecord(int64_t index) const override;
   text::ContentHash content() const override { return content_; }
 
   // The counts from when the samples were encoded.
@@ -70,9 +73,13 @@ struct CacheOptions {
   std::function<void(const std::string&)> log = [](const std::string&) {};       // one line
 };
 
-// The encoded samples of `source` from the cache; or from a new file if there is none or it is corrupt, which is logged
-// to `log`. Errors are those of encoding and writing; FailedPrecondition if no record yields a sample.
-absl::StatusOr<std::unique_ptr<TokenCache>> OpenOrBuildCache(Env& env, const Source<EncodedSample>& source,
-                                                             const CacheOptions& options);
+// The encoded samples that `source` would give, from the cache; null if there is no file, or a corrupt one, which is
+// logged. Only the content of the source is looked at.
+absl::StatusOr<std::unique_ptr<TokenCache>> OpenCache(Env& env, const Source<EncodedSample>& source,
+                                                      const CacheOptions& options);
+
+// The same from a new file. Errors are those of encoding and writing; FailedPrecondition if no record yields a sample.
+absl::StatusOr<std::unique_ptr<TokenCache>> BuildCache(Env& env, const Source<EncodedSample>& source,
+                                                       const CacheOptions& options);
 
 }  // namespace tdock::data

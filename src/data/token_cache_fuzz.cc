@@ -2,6 +2,7 @@
 //
 // An input is what lies between the header and the checksum, which no fuzzer finds by itself.
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -24,6 +25,7 @@ void Try(const std::string& bytes) {
   const auto samples = (*cache)->Load(indexes);
   if (samples.size() != indexes.size()) std::abort();
   for (const auto& sample : samples) CheckMessage(sample.status());
+  for (const int64_t index : indexes) (*cache)->BeginsRecord(index);
 }
 
 std::string Number(uint64_t number) { return {reinterpret_cast<const char*>(&number), sizeof number}; }
@@ -35,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using tdock::data::Number;
   const std::string input(reinterpret_cast<const char*>(data), size);
   tdock::data::Try(input);
-  std::string file = "TDTOKENS" + Number(2) + Number(1) + Number(2) + input;
+  std::string file = "TDTOKENS" + Number(4) + Number(1) + Number(2) + input;
   const tdock::text::ContentHash hash = tdock::text::HashOf(file);
   file += Number(hash.high) + Number(hash.low) + "TDTOKEND";
   tdock::data::Try(file);

@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include "core/base/json_text.h"
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
@@ -70,6 +70,34 @@ absl::StatusOr<std::string> JsonOfValue(const Value& value) {
   std::string json;
   TDOCK_RETURN_IF_ERROR(AppendJson(value, /*with_nothing=*/false, json));
   return json;
+}
+
+absl::StatusOr<nlohmann::ordered_json> JsonTreeOfValue(const Value& value) {
+  using Json = nlohmann::ordered_json;
+  if (value.is_nothing()) return Json();
+  if (value.text() != nullptr) return Json(*value.text());
+  if (const bool* truth = std::get_if<bool>(&value)) return Json(*truth);
+  if (const int64_t* whole = std::get_if<int64_t>(&value)) return Json(*whole);
+  if (const double* number = std::get_if<double>(&value)) {
+    TDOCK_RETURN_IF_ERROR(ShortestDecimal(*number).status());
+    return Json(*number);
+  }
+  if (value.list() != nullptr) {
+    Json list = Json::array();
+    for (const Value& item : *value.list()) {
+      TDOCK_ASSIGN_OR_RETURN(Json read, JsonTreeOfValue(item));
+      list.push_back(std::move(read));
+    }
+    return list;
+  }
+  Json object = Json::object();
+  for (const auto& [name, item] : *value.object()) {
+    if (item.is_nothing()) continue;
+    TDOCK_ASSIGN_OR_RETURN(Json read, JsonTreeOfValue(item));
+    // Looking for the name, which is there only once, would take as long as there are names.
+    object.get_ref<Json::object_t&>().emplace_back(name, std::move(read));
+  }
+  return object;
 }
 
 }  // namespace tdock::data

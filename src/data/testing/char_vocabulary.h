@@ -1,10 +1,13 @@
-// A tokenizer for tests: a token for each character.
+// A tokenizer for tests, with a token for each character, and what is encoded with it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "data/encode.h"
 #include "text/char_tokenizer.h"
 
 namespace tdock::data {
@@ -19,6 +22,15 @@ inline std::unique_ptr<text::Tokenizer> AsciiTokenizer() {
   }
   const auto size = static_cast<int32_t>(tokens.size());
   return *text::CharTokenizer::FromTokens(std::move(tokens), size - 1, size - 2);
+}
+
+// The tokens that the loss counts.
+inline std::vector<int32_t> CountedIds(const EncodedSample& sample) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < sample.ids.size(); ++i) {
+    if (sample.loss_mask[i] != 0) ids.push_back(sample.ids[i]);
+  }
+  return ids;
 }
 
 }  // namespace tdock::data
