@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +42,18 @@ struct NewToken {
   std::vector<TokenLogProb> top = {};
 };
 
+// A token of a prompt, under softmax(logits) of what comes before it, whatever the request's SamplingParams.
+struct PromptToken {
+  float log_prob = 0;
+  // Its place among all tokens, from 1 for the most likely one; of equally likely ones the lower id goes first.
+  int64_t rank = 1;
+  int64_t version = 0;                 // of the weights
+  std::vector<TokenLogProb> top = {};  // those of rank 1, 2, …, without those that have no probability
+};
+
+// Those of a prompt, but for its first token, which nothing comes before.
+using PromptLogProbs = std::shared_ptr<const std::vector<PromptToken>>;
+
 struct Completion {
   std::vector<int32_t> tokens;  // all that were sampled, with the end or stop token, or those of the stop text
   // Of each token, under softmax(logits / temperature), or softmax(logits) where the temperature is 0, whatever else
@@ -54,6 +67,8 @@ struct Completion {
   // falling order, of equal ones the lower id first; without those that have no probability.
   std::vector<std::vector<TokenLogProb>> top = {};
   std::vector<WeightsSpan> weights = {};  // of its tokens, in their order
+  // With Request::prompt_log_probs; all samples share them. Null where the answer ended before its prompt was read.
+  PromptLogProbs prompt_log_probs = nullptr;
 };
 
 // The text of a completion, up to where a stop text ended it. The errors of Tokenizer::Decode().

@@ -18,6 +18,13 @@ namespace tdock::engine {
 
 using model::Decoder;
 
+namespace {
+
+// Positions behind the prompt.
+int64_t LeastRoom(const Request& request) { return std::min<int64_t>(request.sampling.max_new_tokens, 1); }
+
+}  // namespace
+
 // step_mu_ is taken before mu_.
 class Engine::Impl {
  public:
@@ -113,7 +120,7 @@ absl::StatusOr<RequestId> Engine::Impl::Add(Request request) {
   const MutexLock lock(mu_);
   const Decoder& decoder = *checked_;
   TDOCK_RETURN_IF_ERROR(CheckOptions(options_, decoder));
-  const absl::Status prompt = CheckPrompt(request.prompt, decoder.config());
+  const absl::Status prompt = CheckPrompt(request.prompt, decoder.config(), LeastRoom(request));
   if (!prompt.ok()) return absl::InvalidArgumentError(absl::StrCat("the prompt ", prompt.message()));
   const absl::Status fits = CheckCacheBytes(options_, decoder, request);
   if (!fits.ok()) return absl::InvalidArgumentError(absl::StrCat("the prompt ", fits.message()));
@@ -156,7 +163,7 @@ void Engine::Impl::LoseAll() {
 std::vector<Answer> Engine::Impl::Step() {
   const MutexLock step(step_mu_);
   std::vector<Answer> ended;
-  std::vector<TokenNews> news;
+  std::vector<News> news;
   try {
     TakeIn(ended);
     core_.Step(*decoder_, weights_.version, ended, news);
@@ -168,7 +175,7 @@ std::vector<Answer> Engine::Impl::Step() {
         if (!core_.IsOpen(answer.request)) open_.erase(answer.request);
       }
     }
-    for (const TokenNews& one : news) one.tell(one.sample, one.token);
+    for (const News& one : news) one();
   } catch (...) {
     LoseAll();
     throw;
@@ -189,7 +196,7 @@ absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> Engine::Impl::OpenAll(
   for (size_t p = 0; p < requests.size(); ++p) {
     Request& request = requests[p];
     if (!request.prompt.identity) request.prompt.identity = p;
-    absl::Status fits = CheckPrompt(request.prompt, decoder_->config());
+    absl::Status fits = CheckPrompt(request.prompt, decoder_->config(), LeastRoom(request));
     if (fits.ok()) fits = CheckCacheBytes(options_, *decoder_, request);
     if (!fits.ok()) return absl::InvalidArgumentError(absl::StrCat("prompt ", p, " ", fits.message()));
     rows += request.prompt.samples;
@@ -205,7 +212,7 @@ absl::StatusOr<std::vector<std::unique_ptr<OpenRequest>>> Engine::Impl::OpenAll(
 absl::Status Engine::Impl::AnswerAll(std::vector<Request> requests, const AfterStep& after_step) {
   const MutexLock step(step_mu_);
   std::vector<Answer> ended;
-  std::vector<TokenNews> news;
+  std::vector<News> news;
   TDOCK_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<OpenRequest>> opened, OpenAll(std::move(requests)));
   const RequestId first = opened.empty() ? 0 : opened.front()->id;
   absl::Status status;
@@ -213,7 +220,7 @@ absl::Status Engine::Impl::AnswerAll(std::vector<Request> requests, const AfterS
     for (std::unique_ptr<OpenRequest>& open : opened) core_.Add(std::move(open), ended);
     while (status.ok() && (core_.HasRequests() || !ended.empty())) {
       core_.Step(*decoder_, weights_.version, ended, news);
-      for (const TokenNews& one : news) one.tell(one.sample, one.token);
+      for (const News& one : news) one();
       for (Answer& answer : ended) answer.request -= first;
       status = after_step(std::span(ended));
       ended.clear();

@@ -47,6 +47,12 @@ struct Request {
   // What each of the prompt's samples has already, in their order; empty: nothing. Those that ended with kEndToken or
   // kStop, or have no room for more tokens, come back unchanged.
   std::vector<Completion> so_far = {};
+  // Asks for the log-probabilities of the prompt's tokens (Completion::prompt_log_probs), with so many of the most
+  // likely tokens beside each; absent: none. The prompt is then read from its beginning, whatever the cache has of it.
+  // max_new_tokens may be 0: the answers end, with kLength and no token, when the prompt has been read.
+  std::optional<int64_t> prompt_log_probs = std::nullopt;
+  // Called by Step() once, before on_token, with what prompt_log_probs asks for. May do what on_token may.
+  std::function<void(const PromptLogProbs& prompt)> on_prompt = {};
   // Makes what limits the tokens of a sample, as a grammar does. Empty: all tokens are allowed.
   std::function<std::unique_ptr<TokenConstraint>(int64_t sample)> constrain = {};
   // Called by Step() with each token as soon as it is there, in the order of an answer's tokens. May call Add(),
@@ -148,7 +154,8 @@ class Engine {
   using AfterStep = std::function<absl::Status(std::span<Answer> ended)>;
   absl::Status AnswerAll(std::vector<Request> requests, const AfterStep& after_step);
 
-  // The same errors as Generate(), and InvalidArgument for a token_budget below 0 or a so_far of another size.
+  // The same errors as Generate(), and InvalidArgument for a token_budget below 0, a so_far of another size, and
+  // prompt_log_probs below 0, beyond the vocabulary, or of a token that has no probability.
   absl::StatusOr<RequestId> Add(Request request);
 
   // Ends the answers of a request as they are: the next Step() gives them, with kAborted. NotFound if it is not open.

@@ -50,11 +50,17 @@ int64_t PageBytes(const model::Decoder& decoder) {
 bool IsDynamic(const model::ModelConfig& config) { return config.rope.type == model::RopeType::kDynamic; }
 
 absl::Status NotFinite(const Sequence& sequence) {
-  const bool changed = sequence.request->choosing->sampler.changes_logits();
   if (sequence.constraint != nullptr) {
+    const std::span<const uint64_t> allowed = sequence.constraint->Allowed();
+    if (std::all_of(allowed.begin(), allowed.end(), [](uint64_t word) { return word == 0; })) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the answer's grammar allows no token at position ", sequence.size(),
+                       ": its states there are too many to find, or the vocabulary spells no text that it takes"));
+    }
     return absl::InternalError(absl::StrCat("the logits of position ", sequence.size(),
                                             " are not finite for any token that the answer's grammar allows"));
   }
+  const bool changed = sequence.request->choosing->sampler.changes_logits();
   return absl::InternalError(absl::StrCat("the logits of position ", sequence.size(),
                                           changed ? ", after bias and penalties" : "",
                                           ", divided by the temperature, are not finite"));
@@ -126,6 +132,7 @@ void EngineCore::Add(std::unique_ptr<OpenRequest> request, std::vector<Answer>& 
 void EngineCore::End(Sequence& sequence, absl::Status status, std::vector<Answer>& ended) {
   OpenRequest& request = *sequence.request;
   if (scheduler_ != nullptr) scheduler_->Remove(sequence);
+  sequence.completion.prompt_log_probs = request.prompt_log_probs;
   ended.push_back({.request = request.id,
                    .sample = sequence.sample,
                    .status = std::move(status),
@@ -172,7 +179,26 @@ void EngineCore::StartFollowers(Sequence& leader) {
   }
 }
 
-void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<TokenNews>& news) {
+// Takes log-probabilities of prompts, before any token. Ends requests that have logits that are not finite, and those
+// that want nothing else.
+void EngineCore::AddScores(PassResult& result, int64_t version, std::vector<Answer>& ended, std::vector<News>& news) {
+  for (ScoredPrompt& scored : result.scored) {
+    OpenRequest& request = *scored.request;
+    const absl::Status status = request.AddScores(std::move(scored.tokens), version);
+    if (!status.ok()) {
+      std::erase_if(result.chosen, [&](const Chosen& chosen) { return chosen.sequence->request == &request; });
+      EndAll(request, status, ended);
+      continue;
+    }
+    if (request.prompt_log_probs == nullptr) continue;
+    if (request.request.on_prompt) {
+      news.push_back([tell = request.request.on_prompt, prompt = request.prompt_log_probs] { tell(prompt); });
+    }
+    if (!request.wants_tokens()) EndAll(request, FinishReason::kLength, ended);
+  }
+}
+
+void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<News>& news) {
   Sequence& sequence = *chosen.sequence;
   if (!std::isfinite(chosen.log_prob)) return End(sequence, NotFinite(sequence), ended);
   OpenRequest& request = *sequence.request;
@@ -182,9 +208,8 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
   completion.tokens.push_back(chosen.token);
   completion.log_probs.push_back(chosen.log_prob);
   if (request.request.on_token) {
-    news.push_back({.tell = request.request.on_token,
-                    .sample = sequence.sample,
-                    .token = {chosen.token, chosen.log_prob, version, chosen.top}});
+    news.push_back([tell = request.request.on_token, sample = sequence.sample,
+                    token = NewToken{chosen.token, chosen.log_prob, version, chosen.top}] { tell(sample, token); });
   }
   if (!chosen.top.empty()) completion.top.push_back(std::move(chosen.top));
   Stamp(completion, version);
@@ -217,24 +242,24 @@ const model::Decoder& EngineCore::Packed(const model::Decoder& decoder) {
   return *packed_;
 }
 
-std::vector<std::vector<Chosen>> EngineCore::RunPasses(const model::Decoder& decoder, std::span<Piece> pieces) {
+std::vector<PassResult> EngineCore::RunPasses(const model::Decoder& decoder, std::span<Piece> pieces) {
   const std::vector<std::span<const Piece>> passes = CutPasses(pieces, decoder);
-  std::vector<std::vector<Chosen>> chosen;
+  std::vector<PassResult> results;
   if (decoder.batch_invariant()) {  // divides its own work
     kernels::WithTeam(workers(), [&] {
-      for (const std::span<const Piece> pass : passes) chosen.push_back(RunPass(decoder, *cache_, pass));
+      for (const std::span<const Piece> pass : passes) results.push_back(RunPass(decoder, *cache_, pass));
     });
-    return chosen;
+    return results;
   }
-  chosen.resize(passes.size());
+  results.resize(passes.size());
   workers().Run(static_cast<int>(passes.size()), [&](int i) {
-    chosen[static_cast<size_t>(i)] = RunPass(decoder, *cache_, passes[static_cast<size_t>(i)]);
+    results[static_cast<size_t>(i)] = RunPass(decoder, *cache_, passes[static_cast<size_t>(i)]);
   });
-  return chosen;
+  return results;
 }
 
 void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vector<Answer>& ended,
-                      std::vector<TokenNews>& news) {
+                      std::vector<News>& news) {
   EndLate(ended);
   if (requests_.empty()) return;
   absl::Time begun = clock().Now();
@@ -248,22 +273,23 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
   if (scheduler_->too_long() != nullptr) EndAll(*scheduler_->too_long()->request, TooLong(*cache_), ended);
   if (pieces.empty()) return;
   begun = clock().Now();
-  std::vector<std::vector<Chosen>> chosen = RunPasses(packed, pieces);
+  std::vector<PassResult> results = RunPasses(packed, pieces);
   done_.computing += clock().Now() - begun;
   ++done_.steps;
   for (const Piece& piece : pieces) {
     done_.computed_tokens += piece.count;
     scheduler_->Done(piece);
   }
-  for (std::vector<Chosen>& of_pass : chosen) {
+  for (PassResult& result : results) {
+    AddScores(result, version, ended, news);
     // Followers share the cache of their leader as long as it is there: they take their places before it may end.
-    for (size_t i = 0; i < of_pass.size(); ++i) {
-      Sequence& sequence = *of_pass[i].sequence;
+    for (const Chosen& next : result.chosen) {
+      Sequence& sequence = *next.sequence;
       if (sequence.state == Sequence::State::kRuns && &sequence == sequence.request->leader()) {
         StartFollowers(sequence);
       }
     }
-    for (Chosen& next : of_pass) Append(next, version, ended, news);
+    for (Chosen& next : result.chosen) Append(next, version, ended, news);
   }
 }
 
@@ -274,6 +300,9 @@ void EngineCore::Expect(int64_t rows, int64_t longest) {
 
 void EngineCore::Forget(InProgress in_progress) {
   packed_.reset();
+  if (in_progress == InProgress::kReadAgain) {
+    for (const auto& [id, request] : requests_) request->ForgetScores();
+  }
   if (scheduler_ != nullptr) scheduler_->Forget(in_progress == InProgress::kGoOn);
 }
 

@@ -19,12 +19,8 @@
 
 namespace tdock::engine {
 
-// A token that a request wants to know of.
-struct TokenNews {
-  std::function<void(int64_t sample, const NewToken& token)> tell;
-  int64_t sample = 0;
-  NewToken token = {};
-};
+// Tells a request of what it wants to know, by on_prompt or on_token.
+using News = std::function<void()>;
 
 // Not thread-safe; but a step divides its passes among the workers of the options.
 class EngineCore {
@@ -35,7 +31,7 @@ class EngineCore {
   void Add(std::unique_ptr<OpenRequest> request, std::vector<Answer>& ended);
   // Ends the answers of a request as they are. Does nothing if it has none any more.
   void Abort(RequestId id, std::vector<Answer>& ended);
-  void Step(const model::Decoder& decoder, int64_t version, std::vector<Answer>& ended, std::vector<TokenNews>& news);
+  void Step(const model::Decoder& decoder, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
 
   bool HasRequests() const { return !requests_.empty(); }
   bool IsOpen(RequestId id) const { return requests_.contains(id); }
@@ -55,9 +51,10 @@ class EngineCore {
   void MakeCache(const model::Decoder& decoder);
   // The decoder, or one with packed copies of its weights where passes use such.
   const model::Decoder& Packed(const model::Decoder& decoder);
-  std::vector<std::vector<Chosen>> RunPasses(const model::Decoder& decoder, std::span<Piece> pieces);
+  std::vector<PassResult> RunPasses(const model::Decoder& decoder, std::span<Piece> pieces);
   void EndLate(std::vector<Answer>& ended);
-  void Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<TokenNews>& news);
+  void AddScores(PassResult& result, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
+  void Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
   void StartFollowers(Sequence& leader);
   void End(Sequence& sequence, absl::Status status, std::vector<Answer>& ended);
   void EndAll(OpenRequest& request, FinishReason reason, std::vector<Answer>& ended);

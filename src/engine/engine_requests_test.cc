@@ -161,7 +161,7 @@ TEST_F(RequestsTest, AnAnswerThatMayNotGoOnIsAnError) {
   std::vector<Answer> ended;
   for (int step = 0; step < 10 && ended.empty(); ++step) ended = engine.Step();
   ASSERT_EQ(ended.size(), 1u);
-  EXPECT_THAT(ended[0].status, Fails(absl::StatusCode::kInternal, {"grammar"}));
+  EXPECT_THAT(ended[0].status, Fails(absl::StatusCode::kResourceExhausted, {"grammar", "position 4"}));
 }
 
 // As InTurn, and whole once it has so many.

@@ -80,6 +80,7 @@ class Schedules : public testing::TestWithParam<Mode> {
     if (number % 3 == 0) request.sampling.frequency_penalty = 0.5;
     if (number % 4 == 1) request.sampling.top_k = 9;
     if (number % 2 == 1) request.sampling.stop_tokens = {4, 6};
+    if (number % 4 >= 2) request.prompt_log_probs = static_cast<int64_t>(number % 3);
     return request;
   }
 
@@ -110,6 +111,17 @@ class Schedules : public testing::TestWithParam<Mode> {
       } else {
         ASSERT_NEAR(given.log_probs[i], expected.log_probs[i], 1e-4) << what << ", token " << i;
       }
+    }
+    if (given.prompt_log_probs != nullptr) CheckPrompt(*given.prompt_log_probs, *expected.prompt_log_probs, what);
+    ASSERT_TRUE(given.prompt_log_probs != nullptr || !whole || expected.prompt_log_probs == nullptr) << what;
+  }
+
+  void CheckPrompt(const std::vector<PromptToken>& given, const std::vector<PromptToken>& expected,
+                   const std::string& what) const {
+    ASSERT_EQ(given.size(), expected.size()) << what;
+    for (size_t i = 0; i < given.size(); ++i) {
+      ASSERT_NEAR(given[i].log_prob, expected[i].log_prob, GetParam().batch_invariant ? 0 : 1e-4) << what;
+      ASSERT_EQ(given[i].top.size(), expected[i].top.size()) << what;
     }
   }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -44,7 +45,7 @@ std::vector<Row> RowsOf(std::span<const Piece> pieces, std::vector<int64_t>& pla
   for (const Piece& piece : pieces) {
     end += piece.count;
     Sequence* const sequence = piece.sequence;
-    if (!sequence->IsReadWith(piece.count)) continue;
+    if (!sequence->IsReadWith(piece.count) || !sequence->request->wants_tokens()) continue;
     const auto number = static_cast<int64_t>(places.size());
     places.push_back(end - 1);
     rows.push_back({sequence, number});
@@ -55,6 +56,47 @@ std::vector<Row> RowsOf(std::span<const Piece> pieces, std::vector<int64_t>& pla
     }
   }
   return rows;
+}
+
+// Scores prompts' tokens; no more than EngineOptions::kMostRows rows of logits are in memory at a time.
+std::vector<ScoredPrompt> ScorePrompts(const model::Decoder& decoder, const at::Tensor& hidden_TC,
+                                       std::span<const Piece> pieces) {
+  std::vector<ScoredPrompt> prompts;
+  std::vector<int64_t> places, targets;
+  std::vector<size_t> owners;  // of each target, its number among the prompts
+  int64_t top = 0, begin = 0;  // of the piece in the pass
+  for (const Piece& piece : pieces) {
+    const Sequence& sequence = *piece.sequence;
+    OpenRequest& request = *sequence.request;
+    if (request.scores_prompt() && &sequence == request.leader()) {
+      const auto length = static_cast<int64_t>(request.request.prompt.tokens.size());
+      const int64_t end = std::min(sequence.cached + piece.count, length - 1);
+      for (auto i = static_cast<int64_t>(request.scored.size()); i < end; ++i) {
+        places.push_back(begin + i - sequence.cached);
+        targets.push_back(sequence.tokens[static_cast<size_t>(i) + 1]);
+        owners.push_back(prompts.size());
+      }
+      prompts.push_back({.request = &request});
+      top = std::max(top, *request.request.prompt_log_probs);
+    }
+    begin += piece.count;
+  }
+  if (places.empty()) return prompts;
+  const at::Tensor places_N = at::tensor(places, at::kLong).to(decoder.device());
+  const at::Tensor targets_N = at::tensor(targets, at::kLong);
+  for (size_t first = 0; first < places.size(); first += EngineOptions::kMostRows) {
+    const auto row = static_cast<int64_t>(first);
+    const int64_t rows = std::min(std::ssize(places) - row, EngineOptions::kMostRows);
+    const at::Tensor logits_RV = decoder.Logits(hidden_TC.index_select(0, places_N.narrow(0, row, rows)));
+    std::vector<ScoredToken> scored = ScoreTokens(logits_RV, targets_N.narrow(0, row, rows), top);
+    for (size_t i = 0; i < scored.size(); ++i) {
+      ScoredPrompt& prompt = prompts[owners[first + i]];
+      const auto asked = static_cast<size_t>(*prompt.request->request.prompt_log_probs);
+      if (scored[i].top.size() > asked) scored[i].top.resize(asked);
+      prompt.tokens.push_back(std::move(scored[i]));
+    }
+  }
+  return prompts;
 }
 
 // `rows` are of one Choosing.
@@ -84,7 +126,7 @@ void Choose(const at::Tensor& logits_RV, std::span<const Row> rows, std::vector<
 
 }  // namespace
 
-std::vector<Chosen> RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces) {
+PassResult RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces) {
   const at::NoGradGuard no_grad;
   std::vector<model::CachedPart> parts;
   for (const Piece& piece : pieces) parts.push_back({piece.sequence->cache, piece.sequence->cached, piece.count});
@@ -92,8 +134,9 @@ std::vector<Chosen> RunPass(const model::Decoder& decoder, model::KvCache& cache
   const at::Tensor hidden = decoder.Hidden(BatchOf(pieces, decoder.device()), pass.get()).squeeze(0);
   std::vector<int64_t> places;
   const std::vector<Row> rows = RowsOf(pieces, places);
-  std::vector<Chosen> chosen;
-  if (rows.empty()) return chosen;
+  PassResult result{.scored = ScorePrompts(decoder, hidden, pieces)};
+  if (rows.empty()) return result;
+  std::vector<Chosen>& chosen = result.chosen;
   const bool all = static_cast<int64_t>(places.size()) == hidden.size(0);
   const at::Tensor logits_RV =
       decoder.Logits(all ? hidden : hidden.index_select(0, at::tensor(places, at::kLong).to(decoder.device())));
@@ -109,7 +152,7 @@ std::vector<Chosen> RunPass(const model::Decoder& decoder, model::KvCache& cache
     Choose(logits_RV, std::span(rows).subspan(begin, end - begin), chosen);
     begin = end;
   }
-  return chosen;
+  return result;
 }
 
 std::vector<std::span<const Piece>> CutPasses(std::span<Piece> pieces, const model::Decoder& decoder) {

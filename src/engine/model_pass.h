@@ -19,10 +19,22 @@ struct Chosen {
   std::vector<TokenLogProb> top = {};
 };
 
+// Tokens that a pass adds to OpenRequest::scored.
+struct ScoredPrompt {
+  OpenRequest* request = nullptr;
+  std::vector<ScoredToken> tokens = {};
+};
+
+struct PassResult {
+  std::vector<Chosen> chosen = {};
+  // One for each piece of a prompt that is being scored, also if it adds nothing.
+  std::vector<ScoredPrompt> scored = {};
+};
+
 // Puts the pieces' tokens into the cache, and chooses a token for each sequence that is then read to its end, and for
-// those that follow it. Changes no sequence. The pieces have the same OpenRequest::rope_length if the model's positions
-// depend on it. Passes over different sequences may run at the same time.
-std::vector<Chosen> RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces);
+// those that follow it. Changes no sequence and no request. The pieces have the same OpenRequest::rope_length if the
+// model's positions depend on it. Passes over different sequences may run at the same time.
+PassResult RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces);
 
 // Divides the pieces of a step into passes. On the CPU, for a decoder that is not batch-invariant, at least two where
 // there are two pieces, for two threads, whatever the number of threads is: what passes through the model together may

@@ -1,6 +1,8 @@
 #include "engine/open_request.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,7 +59,45 @@ absl::Status CheckSoFar(const Request& request, const EngineOptions& options, in
   return absl::OkStatus();
 }
 
+absl::Status CheckPromptLogProbs(const Request& request, int64_t vocab_size) {
+  if (!request.prompt_log_probs) return absl::OkStatus();
+  if (*request.prompt_log_probs < 0 || *request.prompt_log_probs > vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt_log_probs must be between 0 and the size of the vocabulary (", vocab_size, "), not ",
+                     *request.prompt_log_probs));
+  }
+  for (size_t i = 1; i < request.prompt.tokens.size(); ++i) {
+    const int32_t token = request.prompt.tokens[i];
+    if (token < vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat("prompt_log_probs: the prompt has token ", token, " at position ", i,
+                                                   ", which has no probability; the model's answers are made of ",
+                                                   vocab_size, " tokens, whose ids are 0 to ", vocab_size - 1));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status OpenRequest::AddScores(std::vector<ScoredToken> tokens, int64_t version) {
+  for (ScoredToken& token : tokens) {
+    if (!std::isfinite(token.log_prob)) {
+      return absl::InternalError(
+          absl::StrCat("the logits of position ", scored.size() + 1, ", in the prompt, are not finite"));
+    }
+    scored.push_back({.log_prob = token.log_prob, .rank = token.rank, .version = version, .top = std::move(token.top)});
+  }
+  leader()->max_shared = std::ssize(scored);
+  if (scored.size() + 1 < request.prompt.tokens.size()) return absl::OkStatus();
+  prompt_log_probs = std::make_shared<const std::vector<PromptToken>>(std::move(scored));
+  leader()->max_shared = std::numeric_limits<int64_t>::max();
+  return absl::OkStatus();
+}
+
+void OpenRequest::ForgetScores() {
+  if (!scores_prompt()) return;
+  scored.clear();
+  leader()->max_shared = 0;
+}
 
 Choosing::Choosing(const SamplingParams& given, std::span<const int32_t> end_tokens, const text::Tokenizer* tokenizer,
                    const model::Decoder& decoder)
@@ -65,15 +105,16 @@ Choosing::Choosing(const SamplingParams& given, std::span<const int32_t> end_tok
       sampler(params, end_tokens, decoder.used_tokens(), decoder.device()),
       ends(params, end_tokens, tokenizer) {}
 
-absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config) {
+absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config, int64_t least_room) {
   if (prompt.tokens.empty()) return absl::InvalidArgumentError("is empty; it needs at least one token");
   if (prompt.samples < 1) {
     return absl::InvalidArgumentError(absl::StrCat("asks for ", prompt.samples, " samples; at least 1 is needed"));
   }
-  if (static_cast<int64_t>(prompt.tokens.size()) >= config.context_length()) {
-    return absl::InvalidArgumentError(absl::StrCat("has ", prompt.tokens.size(),
-                                                   " tokens, which leaves no room for an answer in the ",
-                                                   config.context_length(), " positions of the model"));
+  if (std::ssize(prompt.tokens) + least_room > config.context_length()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", prompt.tokens.size(), " tokens, ",
+                     least_room > 0 ? "which leaves no room for an answer in the " : "more than the ",
+                     config.context_length(), " positions of the model"));
   }
   for (const int32_t token : prompt.tokens) {
     if (token >= 0 && token < config.vocab_size) continue;
@@ -102,7 +143,9 @@ absl::Status CheckOptions(const EngineOptions& options, const model::Decoder& de
 }
 
 absl::Status CheckRequest(const Request& request, const EngineOptions& options, int64_t vocab_size) {
-  TDOCK_RETURN_IF_ERROR(CheckSamplingParams(request.sampling, vocab_size, options.end_tokens));
+  TDOCK_RETURN_IF_ERROR(CheckSamplingParams(request.sampling, vocab_size, options.end_tokens,
+                                            /*least_new_tokens=*/request.prompt_log_probs ? 0 : 1));
+  TDOCK_RETURN_IF_ERROR(CheckPromptLogProbs(request, vocab_size));
   if (!request.sampling.stop.empty() && options.tokenizer == nullptr) {
     return absl::InvalidArgumentError(
         "stop needs an engine with a tokenizer (EngineOptions::tokenizer), to read answers");
@@ -155,6 +198,7 @@ void MakeSequences(OpenRequest& open, uint64_t arrival, const model::ModelConfig
     open.sequences.push_back(std::move(sequence));
   }
   request.so_far.clear();
+  if (open.leader() != nullptr) open.ForgetScores();
 }
 
 }  // namespace tdock::engine

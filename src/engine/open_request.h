@@ -33,13 +33,25 @@ struct OpenRequest {
   std::shared_ptr<const Choosing> choosing;
   int64_t rope_length = 0;                           // see TokenBatch::rope_length
   std::vector<std::unique_ptr<Sequence>> sequences;  // one for each sample that has not ended
+  // With Request::prompt_log_probs: the prompt's tokens from the second on, as far as the leader has read them. Once
+  // all are known, they move to `prompt_log_probs`.
+  std::vector<PromptToken> scored;
+  PromptLogProbs prompt_log_probs;
 
   // The sample whose prompt is read for all; null if they have ended.
   Sequence* leader() const { return sequences.empty() ? nullptr : sequences.front().get(); }
+  // True while log-probabilities of the prompt are asked for and missing.
+  bool scores_prompt() const { return request.prompt_log_probs && prompt_log_probs == nullptr; }
+  bool wants_tokens() const { return request.sampling.max_new_tokens > 0; }
+
+  // Adds the tokens that follow those in `scored`. Internal where logits are not finite.
+  absl::Status AddScores(std::vector<ScoredToken> tokens, int64_t version);
+  // Empties `scored`, so that all of it is read again.
+  void ForgetScores();
 };
 
-// InvalidArgument says why the prompt cannot be answered: "is empty; …".
-absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config);
+// InvalidArgument says why the prompt cannot be answered: "is empty; …". It must leave `least_room` positions.
+absl::Status CheckPrompt(const Prompt& prompt, const model::ModelConfig& config, int64_t least_room = 1);
 // Of those that cannot work: InvalidArgument names the option.
 absl::Status CheckOptions(const EngineOptions& options, const model::Decoder& decoder);
 

@@ -58,8 +58,10 @@ bool Scheduler::MakeRoom(Sequence& sequence, int64_t length) {
 // Begins with what the cache has of its tokens, but for the last one, whose logits are needed.
 bool Scheduler::Admit(Sequence& sequence, int64_t most) {
   sequence.cache = cache_.Add();
-  const std::span<const int32_t> tokens = sequence.tokens;
-  if (sequence.shares) sequence.cached = cache_.Share(sequence.cache, tokens.first(tokens.size() - 1));
+  if (sequence.shares) {
+    const auto most_shared = static_cast<size_t>(std::min(sequence.size() - 1, sequence.max_shared));
+    sequence.cached = cache_.Share(sequence.cache, std::span<const int32_t>(sequence.tokens).first(most_shared));
+  }
   const int64_t count = std::min(sequence.size() - sequence.cached, most);
   if (!cache_.Reserve(sequence.cache, sequence.cached + count)) {
     cache_.Remove(sequence.cache);

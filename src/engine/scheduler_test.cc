@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -15,6 +16,7 @@
 namespace tdock::engine {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::Pair;
 
@@ -69,6 +71,21 @@ class SchedulerTest : public testing::Test {
 
   std::vector<std::unique_ptr<Sequence>> sequences_;
 };
+
+TEST_F(SchedulerTest, SharesNoMoreThanASequenceMayTake) {
+  PlacesOnly cache(100);
+  Scheduler scheduler(cache, {.max_rows = 10, .max_step_tokens = 100});
+  Sequence& first = Add(scheduler, 20);
+  Step(scheduler);
+  for (const int64_t most : {0, 3, 4, 11, 1000}) {
+    Sequence& next = Make(20);
+    next.tokens.assign(first.tokens.begin(), first.tokens.begin() + 20);
+    next.max_shared = most;
+    scheduler.Add(next);
+    const int64_t shared = std::min<int64_t>(most / 4 * 4, 16);
+    EXPECT_THAT(Step(scheduler), Contains(Pair(next.arrival, 20 - shared))) << most;
+  }
+}
 
 TEST_F(SchedulerTest, ReadsPromptsInPiecesBesideAnswersInProgress) {
   PlacesOnly cache(100);

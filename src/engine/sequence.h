@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <vector>
@@ -29,6 +30,8 @@ struct Sequence {
   State state = State::kWaits;
   // Whether the cache's pages mean the same for others with these tokens: not where positions depend on the request.
   bool shares = true;
+  // Maximum number of tokens that it takes from the cache. The others must pass through the model, to be scored.
+  int64_t max_shared = std::numeric_limits<int64_t>::max();
 
   std::vector<int32_t> tokens = {};  // the prompt and the answer so far
   int64_t cached = 0;                // how many of them the cache has

@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/elementwise.h"
 #include "kernels/loops.h"
@@ -15,6 +17,28 @@ namespace tdock::kernels {
 namespace {
 
 float Inverse(double temperature) { return static_cast<float>(1 / temperature); }
+
+// By rank.
+bool GoesBefore(const LikelyToken& a, const LikelyToken& b) {
+  return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.token < b.token;
+}
+
+// Adds tokens from `first` on to a heap of the `count` likeliest of those before them, the one of the last rank on top.
+void AddLikely(std::span<const float> log_probs, int64_t first, int64_t count, std::vector<LikelyToken>& heap) {
+  const auto full = [&] { return std::cmp_equal(heap.size(), count); };
+  const auto least = [&] { return full() ? heap.front().log_prob : -std::numeric_limits<float>::infinity(); };
+  float beyond = least();
+  for (size_t i = 0; i < log_probs.size(); ++i) {
+    if (!(log_probs[i] > beyond)) continue;
+    if (full()) {
+      std::pop_heap(heap.begin(), heap.end(), GoesBefore);
+      heap.pop_back();
+    }
+    heap.push_back({first + static_cast<int64_t>(i), log_probs[i]});
+    std::push_heap(heap.begin(), heap.end(), GoesBefore);
+    beyond = least();
+  }
+}
 
 // A row of logits and the sums over its blocks.
 template <class T>
@@ -34,6 +58,21 @@ class SummedRow {
     float log_prob = 0;
     loops_.log_probs(logits_ + token, inverse_, log_sum_, &log_prob, 1);
     return log_prob;
+  }
+
+  RankedTarget Rank(int64_t target, int64_t count) const {
+    RankedTarget ranked{.log_prob = LogProbOf(target)};
+    std::array<float, kLogitsOfBlock> buffer;
+    for (int64_t begin = 0; begin < size_; begin += kLogitsOfBlock) {
+      const std::span block(buffer.data(), static_cast<size_t>(std::min(size_ - begin, kLogitsOfBlock)));
+      loops_.log_probs(logits_ + begin, inverse_, log_sum_, block.data(), std::ssize(block));
+      const auto lower = block.begin() + std::clamp<int64_t>(target - begin, 0, std::ssize(block));
+      ranked.rank += std::count_if(block.begin(), lower, [&](float x) { return x >= ranked.log_prob; });
+      ranked.rank += std::count_if(lower, block.end(), [&](float x) { return x > ranked.log_prob; });
+      if (count > 0) AddLikely(block, begin, count, ranked.likeliest);
+    }
+    std::sort_heap(ranked.likeliest.begin(), ranked.likeliest.end(), GoesBefore);
+    return ranked;
   }
 
   // Of logits at temperature 1, the first of the largest.
@@ -151,6 +190,15 @@ TokenScores TokenLogProbs(const at::Tensor& logits_NV, const at::Tensor& targets
     scores.sums.mutable_data_ptr<float>()[row] = summed.log_sum();
   });
   return scores;
+}
+
+std::vector<RankedTarget> RankTargets(const at::Tensor& logits_NV, const at::Tensor& targets_N, int64_t count) {
+  const at::Tensor tokens_N = CheckTargets(targets_N, logits_NV);
+  std::vector<RankedTarget> ranked(static_cast<size_t>(tokens_N.numel()));
+  ForSummedRows(logits_NV, /*temperature=*/1, [&](const auto& summed, int64_t row) {
+    ranked[static_cast<size_t>(row)] = summed.Rank(tokens_N.const_data_ptr<int64_t>()[row], count);
+  });
+  return ranked;
 }
 
 at::Tensor LogSoftmax(const at::Tensor& logits_NV, double temperature) {

@@ -28,6 +28,19 @@ TokenScores TokenLogProbs(const at::Tensor& logits, const at::Tensor& targets, d
 // log softmax(logits / temperature), float32 [N, V]: at a target it equals TokenLogProbs().
 at::Tensor LogSoftmax(const at::Tensor& logits, double temperature);
 
+struct LikelyToken {
+  int64_t token = 0;
+  float log_prob = 0;
+};
+// A target among the tokens of its row. Ranks are by log-probability, from 1; of equal ones the lower token goes first.
+struct RankedTarget {
+  float log_prob = 0;  // as by TokenLogProbs(); not finite where the row has no distribution
+  int64_t rank = 1;
+  std::vector<LikelyToken> likeliest = {};  // those of the ranks 1, 2, …, without tokens of probability zero
+};
+// The targets, int64 [N], at temperature 1, with at most `count` of the likeliest tokens of each row.
+std::vector<RankedTarget> RankTargets(const at::Tensor& logits, const at::Tensor& targets, int64_t count);
+
 // The entropies of softmax(logits / temperature), float32 [N], from TokenScores::sums.
 at::Tensor Entropies(const at::Tensor& logits, const at::Tensor& sums, double temperature);
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -55,6 +56,35 @@ TEST(LogProbs, OfImpossibleTokensAreMinusInfinity) {
   EXPECT_THROW(TokenLogProbs(logits, at::tensor({0, int{3 * kLogitsOfBlock}}, at::kLong), 1.0), c10::Error);
 }
 
+// Some logits are equal, and some impossible.
+TEST(LogProbs, RankTargetsAmongTheTokensOfTheirRows) {
+  for (const at::ScalarType type : kTypes) {
+    for (const int64_t size : kVocabularies) {
+      at::Tensor logits = (Normal({11, size}, 5) * 2).round().to(type);
+      if (size > 30) logits.narrow(1, 7, 20).fill_(kNever);
+      const at::Tensor targets = (at::arange(11, at::kLong) * 397 + 30) % size;
+      const at::Tensor all = LogSoftmax(logits, 1.0);
+      const auto [sorted, order] = all.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true);
+      const at::Tensor log_probs = TokenLogProbs(logits, targets, 1.0).log_probs;
+      for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{40}, size + 1}) {
+        const std::vector<RankedTarget> ranked = RankTargets(logits, targets, count);
+        ASSERT_EQ(ranked.size(), 11u);
+        for (int64_t row = 0; row < 11; ++row) {
+          const RankedTarget& target = ranked[static_cast<size_t>(row)];
+          EXPECT_EQ(target.log_prob, log_probs[row].item<float>());
+          EXPECT_EQ(order[row][target.rank - 1].item<int64_t>(), targets[row].item<int64_t>());
+          const int64_t possible = all[row].isfinite().sum().item<int64_t>();
+          ASSERT_EQ(std::ssize(target.likeliest), std::min(count, possible)) << size;
+          for (int64_t i = 0; i < std::ssize(target.likeliest); ++i) {
+            EXPECT_EQ(target.likeliest[static_cast<size_t>(i)].token, order[row][i].item<int64_t>());
+            EXPECT_EQ(target.likeliest[static_cast<size_t>(i)].log_prob, sorted[row][i].item<float>());
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(LogProbs, WithoutADistributionAreNotFinite) {
   at::Tensor logits = Normal({3, kLogitsOfBlock + 5}, 1);
   logits[0].fill_(kNever);
@@ -66,6 +96,9 @@ TEST(LogProbs, WithoutADistributionAreNotFinite) {
       EXPECT_FALSE(std::isfinite(chosen.log_probs[row])) << row;
       EXPECT_LT(chosen.tokens[row], logits.size(1));
     }
+  }
+  for (const RankedTarget& ranked : RankTargets(logits, at::tensor({0, 5, 7}, at::kLong), 4)) {
+    EXPECT_FALSE(std::isfinite(ranked.log_prob));
   }
 }
 

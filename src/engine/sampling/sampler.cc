@@ -15,18 +15,22 @@ namespace {
 
 constexpr float kNoChance = -std::numeric_limits<float>::infinity();
 
-// Of each row, the tokens and values in `ranked` that have a probability.
-std::vector<std::vector<TokenLogProb>> OnHost(const Ranked& ranked) {
-  const at::Tensor tokens = ranked.tokens_RK.to(at::kCPU).contiguous();
-  const at::Tensor scores = ranked.scores_RK.to(at::kFloat).to(at::kCPU).contiguous();
-  const int64_t count = tokens.size(1);
-  std::vector<std::vector<TokenLogProb>> rows(static_cast<size_t>(tokens.size(0)));
+at::Tensor OnHost(const at::Tensor& values) { return values.to(at::kCPU).contiguous(); }
+
+// The `count` most likely tokens of each row in falling order, of equal ones the lower id first; fewer where fewer have
+// a probability.
+std::vector<std::vector<TokenLogProb>> LikeliestTokens(const at::Tensor& log_probs_RV, int64_t count) {
+  const Ranked ranked = RankTokens(log_probs_RV, count);
+  const at::Tensor tokens_RK = OnHost(ranked.tokens_RK);
+  const at::Tensor scores_RK = OnHost(ranked.scores_RK.to(at::kFloat));
+  const int64_t found = tokens_RK.size(1);
+  std::vector<std::vector<TokenLogProb>> rows(static_cast<size_t>(tokens_RK.size(0)));
   for (size_t r = 0; r < rows.size(); ++r) {
-    const int64_t begin = static_cast<int64_t>(r) * count;
-    for (int64_t i = begin; i < begin + count; ++i) {
-      const float log_prob = scores.const_data_ptr<float>()[i];
+    const int64_t begin = static_cast<int64_t>(r) * found;
+    for (int64_t i = begin; i < begin + found; ++i) {
+      const float log_prob = scores_RK.const_data_ptr<float>()[i];
       if (log_prob == kNoChance) break;
-      rows[r].push_back({static_cast<int32_t>(tokens.const_data_ptr<int64_t>()[i]), log_prob});
+      rows[r].push_back({static_cast<int32_t>(tokens_RK.const_data_ptr<int64_t>()[i]), log_prob});
     }
   }
   return rows;
@@ -64,12 +68,44 @@ at::Tensor OnlyAllowed(const at::Tensor& scores_RV, std::span<const Sampler::Row
   for (size_t r = 0; r < rows.size(); ++r) {
     if (!IsConstrained(rows[r])) continue;
     bool* const is_out = is_out_RV.mutable_data_ptr<bool>() + static_cast<int64_t>(r) * vocabulary;
-    for (int64_t token = 0; token < vocabulary; ++token) {
-      const auto word = static_cast<size_t>(token) / 64;
-      is_out[token] = word >= rows[r].allowed.size() || (rows[r].allowed[word] >> (token % 64) & 1) == 0;
+    for (int64_t begin = 0; begin < vocabulary; begin += 64) {
+      const auto word = static_cast<size_t>(begin) / 64;
+      const uint64_t bits = word < rows[r].allowed.size() ? rows[r].allowed[word] : 0;
+      const int64_t end = std::min<int64_t>(begin + 64, vocabulary);
+      if (bits == 0) std::fill(is_out + begin, is_out + end, true);
+      if (bits == 0 || ~bits == 0) continue;
+      for (int64_t token = begin; token < end; ++token) is_out[token] = (bits >> (token - begin) & 1) == 0;
     }
   }
   return scores_RV.masked_fill(is_out_RV.to(scores_RV.device()), kNoChance);
+}
+
+std::vector<ScoredToken> ScoreByKernels(const at::Tensor& logits_RV, const at::Tensor& tokens_R, int64_t top) {
+  std::vector<ScoredToken> scored;
+  for (const kernels::RankedTarget& ranked : kernels::RankTargets(logits_RV, tokens_R, top)) {
+    ScoredToken& token = scored.emplace_back(ScoredToken{.log_prob = ranked.log_prob, .rank = ranked.rank});
+    for (const auto& [id, log_prob] : ranked.likeliest) token.top.push_back({static_cast<int32_t>(id), log_prob});
+  }
+  return scored;
+}
+
+std::vector<ScoredToken> ScoreByLibtorch(const at::Tensor& logits_RV, const at::Tensor& tokens_R, int64_t top) {
+  const at::Tensor log_probs_RV = at::log_softmax(logits_RV, -1);
+  const at::Tensor tokens_R1 = tokens_R.to(logits_RV.device()).unsqueeze(1);
+  const at::Tensor own_R1 = log_probs_RV.gather(1, tokens_R1);
+  const at::Tensor is_lower_RV = at::arange(logits_RV.size(1), tokens_R1.options()) < tokens_R1;
+  const at::Tensor is_before_RV = (log_probs_RV > own_R1) | ((log_probs_RV == own_R1) & is_lower_RV);
+  const at::Tensor ranks_R = OnHost(is_before_RV.sum(1) + 1);
+  const at::Tensor own_R = OnHost(own_R1.squeeze(1).to(at::kFloat));
+  std::vector<std::vector<TokenLogProb>> likeliest(static_cast<size_t>(logits_RV.size(0)));
+  if (top > 0) likeliest = LikeliestTokens(log_probs_RV, top);
+  std::vector<ScoredToken> scored;
+  for (size_t r = 0; r < likeliest.size(); ++r) {
+    scored.push_back({.log_prob = own_R.const_data_ptr<float>()[r],
+                      .rank = ranks_R.const_data_ptr<int64_t>()[r],
+                      .top = std::move(likeliest[r])});
+  }
+  return scored;
 }
 
 }  // namespace
@@ -141,7 +177,7 @@ Choices Sampler::ChooseByKernels(const at::Tensor& logits_RV, std::span<const Ro
   if (params_.top_log_probs > 0) {
     const at::Tensor recorded_RV =
         RecordsPolicy(rows) ? LogSoftmax(logits_RV, policy_temperature()) : LogSoftmax(scores_RV, temperature);
-    choices.top = OnHost(RankTokens(recorded_RV, params_.top_log_probs));
+    choices.top = LikeliestTokens(recorded_RV, params_.top_log_probs);
   }
   return choices;
 }
@@ -163,8 +199,13 @@ Choices Sampler::ChooseByLibtorch(const at::Tensor& logits_RV, std::span<const R
   const auto* log_probs = host_log_probs.const_data_ptr<float>();
   Choices choices{
       .tokens = {tokens, tokens + rows.size()}, .log_probs = {log_probs, log_probs + rows.size()}, .top = {}};
-  if (params_.top_log_probs > 0) choices.top = OnHost(RankTokens(recorded_RV, params_.top_log_probs));
+  if (params_.top_log_probs > 0) choices.top = LikeliestTokens(recorded_RV, params_.top_log_probs);
   return choices;
+}
+
+std::vector<ScoredToken> ScoreTokens(const at::Tensor& logits_RV, const at::Tensor& tokens_R, int64_t top) {
+  return kernels::TakesLogits(logits_RV) ? ScoreByKernels(logits_RV, tokens_R, top)
+                                         : ScoreByLibtorch(logits_RV, tokens_R, top);
 }
 
 }  // namespace tdock::engine

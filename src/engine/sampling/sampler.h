@@ -1,4 +1,6 @@
-// Chooses the next tokens of many rows.
+// Chooses the next tokens of many rows, and scores tokens that are given.
+//
+// Shapes: R rows, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +30,6 @@ struct Choices {
 };
 
 // Immutable, and so thread-safe. Throws c10::Error if libtorch does.
-//
-// Shapes: R rows, V vocabulary.
 class Sampler {
  public:
   // What choosing for a row depends on, beside its logits.
@@ -77,5 +77,17 @@ class Sampler {
   at::Tensor bias_V_;    // logit_bias, and -infinity for tokens that are not allowed; float32
   at::Tensor is_end_V_;  // bool: what is not sampled before min_new_tokens
 };
+
+// A given token among those of its row.
+struct ScoredToken {
+  float log_prob = 0;                  // not finite where the logits are not
+  int64_t rank = 1;                    // among all tokens in falling order, of equal ones the lower id first
+  std::vector<TokenLogProb> top = {};  // the first ones of this order, without those that have no probability
+};
+
+// Scores one token of each row, int64 [R] on the host, under softmax(logits), with at most `top` others. A row's result
+// does not depend on the other rows. On the CPU, for logits in float32 or bfloat16, log-probabilities are those of
+// kernels::TokenLogProbs().
+std::vector<ScoredToken> ScoreTokens(const at::Tensor& logits_RV, const at::Tensor& tokens_R, int64_t top);
 
 }  // namespace tdock::engine

@@ -443,5 +443,56 @@ TEST(SamplerOnTheCpu, RecordsTheLogProbabilitiesThatTrainingComputes) {
   }
 }
 
+// Each row has tokens that are equally likely, and one without a probability.
+at::Tensor LogitsWithTies(at::ScalarType type) {
+  at::Tensor logits_RV = (at::arange(60, at::kFloat) * 7 % 11).view({4, 15}).to(type);
+  logits_RV.select(1, 6).fill_(-std::numeric_limits<float>::infinity());
+  return logits_RV;
+}
+
+TEST(ScoreTokens, GivesTheSameByKernelsAndByLibtorch) {
+  const at::Tensor tokens_R = at::tensor({0, 14, 7, 3}, at::kLong);
+  for (const int64_t top : {0, 1, 4, 15}) {
+    const auto by_kernels = ScoreTokens(LogitsWithTies(at::kFloat), tokens_R, top);
+    const auto by_libtorch = ScoreTokens(LogitsWithTies(at::kDouble), tokens_R, top);
+    ASSERT_EQ(by_kernels.size(), 4u);
+    ASSERT_EQ(by_libtorch.size(), 4u);
+    for (size_t r = 0; r < 4; ++r) {
+      EXPECT_NEAR(by_kernels[r].log_prob, by_libtorch[r].log_prob, 1e-5);
+      EXPECT_EQ(by_kernels[r].rank, by_libtorch[r].rank) << r;
+      ASSERT_EQ(by_kernels[r].top.size(), static_cast<size_t>(std::min<int64_t>(top, 14)));
+      ASSERT_EQ(by_libtorch[r].top.size(), by_kernels[r].top.size());
+      for (size_t k = 0; k < by_kernels[r].top.size(); ++k) {
+        EXPECT_EQ(by_kernels[r].top[k].token, by_libtorch[r].top[k].token) << r << ", rank " << k + 1;
+        EXPECT_NEAR(by_kernels[r].top[k].log_prob, by_libtorch[r].top[k].log_prob, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(ScoreTokens, RanksATokenAsItStandsAmongTheLikeliest) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    for (const int64_t token : {0, 5, 7, 14}) {
+      for (const ScoredToken& scored : ScoreTokens(LogitsWithTies(type), at::full({4}, token, at::kLong), 15)) {
+        const TokenLogProb& own = scored.top.at(static_cast<size_t>(scored.rank) - 1);
+        EXPECT_EQ(own.token, token);
+        EXPECT_EQ(own.log_prob, scored.log_prob);
+      }
+    }
+  }
+}
+
+TEST(ScoreTokens, ShowsLogitsThatAreNotFinite) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    at::Tensor logits_RV = LogitsWithTies(type);
+    logits_RV[1][2].fill_(std::numeric_limits<double>::quiet_NaN());
+    const auto scored = ScoreTokens(logits_RV, at::tensor({6, 0, 0, 0}, at::kLong), 3);
+    EXPECT_EQ(scored[0].log_prob, -std::numeric_limits<float>::infinity());
+    EXPECT_EQ(scored[0].rank, 15);
+    EXPECT_FALSE(std::isfinite(scored[1].log_prob));
+    EXPECT_TRUE(std::isfinite(scored[2].log_prob));
+  }
+}
+
 }  // namespace
 }  // namespace tdock::engine

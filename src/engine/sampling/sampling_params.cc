@@ -38,8 +38,9 @@ absl::Status CheckNumbers(const SamplingParams& p) {
   return Require(IsFiniteFloat(p.frequency_penalty), "frequency_penalty", "a finite number", p.frequency_penalty);
 }
 
-absl::Status CheckCounts(const SamplingParams& p, int64_t vocab_size) {
-  TDOCK_RETURN_IF_ERROR(RequireCount(p.max_new_tokens >= 1, "max_new_tokens", "at least 1", p.max_new_tokens));
+absl::Status CheckCounts(const SamplingParams& p, int64_t vocab_size, int64_t least_new_tokens) {
+  TDOCK_RETURN_IF_ERROR(RequireCount(p.max_new_tokens >= least_new_tokens, "max_new_tokens",
+                                     absl::StrCat("at least ", least_new_tokens), p.max_new_tokens));
   TDOCK_RETURN_IF_ERROR(RequireCount(p.min_new_tokens >= 0 && p.min_new_tokens <= p.max_new_tokens, "min_new_tokens",
                                      absl::StrCat("between 0 and max_new_tokens (", p.max_new_tokens, ")"),
                                      p.min_new_tokens));
@@ -96,9 +97,9 @@ absl::Status CheckStopTexts(const SamplingParams& p) {
 
 }  // namespace
 
-absl::Status CheckSamplingParams(const SamplingParams& params, int64_t vocab_size,
-                                 std::span<const int32_t> end_tokens) {
-  TDOCK_RETURN_IF_ERROR(CheckCounts(params, vocab_size));
+absl::Status CheckSamplingParams(const SamplingParams& params, int64_t vocab_size, std::span<const int32_t> end_tokens,
+                                 int64_t least_new_tokens) {
+  TDOCK_RETURN_IF_ERROR(CheckCounts(params, vocab_size, least_new_tokens));
   TDOCK_RETURN_IF_ERROR(CheckNumbers(params));
   TDOCK_RETURN_IF_ERROR(CheckTokens(params, vocab_size));
   TDOCK_RETURN_IF_ERROR(CheckSomethingIsLeft(params, vocab_size, end_tokens));

@@ -22,7 +22,7 @@ namespace tdock::engine {
 // extend to negative logits.
 struct SamplingParams {
   double temperature = 1.0;    // 0: the most likely token, after the first three steps; the others then change nothing
-  int64_t max_new_tokens = 0;  // at least 1
+  int64_t max_new_tokens = 0;  // at least 1, unless a request asks for something else than tokens
   uint64_t seed = 0;
 
   int64_t top_k = 0;   // the k most likely tokens, of equal ones those with lower ids; 0, or beyond the vocabulary: all
@@ -50,7 +50,9 @@ struct SamplingParams {
   bool operator==(const SamplingParams&) const = default;
 };
 
-// InvalidArgument names the parameter, what it is and what would be right. `end_tokens` are the engine's.
-absl::Status CheckSamplingParams(const SamplingParams& params, int64_t vocab_size, std::span<const int32_t> end_tokens);
+// InvalidArgument names the parameter, what it is and what would be right. `end_tokens` are the engine's,
+// `least_new_tokens` is the least that max_new_tokens may be.
+absl::Status CheckSamplingParams(const SamplingParams& params, int64_t vocab_size, std::span<const int32_t> end_tokens,
+                                 int64_t least_new_tokens = 1);
 
 }  // namespace tdock::engine
