@@ -45,7 +45,7 @@ std::optional<std::string> BytesOfSpelling(const std::string& spelling,
   return bytes;
 }
 
-// That of "<0x0A>".
+// The byte of "<0x0A>".
 std::optional<std::string> ByteOfFallback(const std::string& spelling) {
   int byte = 0;
   if (spelling.size() != 6 || spelling.substr(0, 3) != "<0x" || spelling[5] != '>') return std::nullopt;
@@ -85,6 +85,15 @@ std::vector<std::string> TokenBytes(const text::Tokenizer& tokenizer) {
       if (bytes.empty() && spelt && ReplaceInvalidUtf8(*spelt) == text) bytes = *spelt;
     }
     if (bytes.empty() && text.find("\uFFFD") == std::string::npos) bytes = text;
+  }
+  return all;
+}
+
+std::vector<std::string> SpecialTexts(const text::Tokenizer& tokenizer) {
+  std::vector<std::string> all(static_cast<size_t>(tokenizer.vocab_size()));
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.IsSpecial(id)) continue;
+    all[static_cast<size_t>(id)] = tokenizer.Decode(std::span(&id, 1), text::SpecialTokens::kKeep).value_or("");
   }
   return all;
 }

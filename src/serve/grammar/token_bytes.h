@@ -1,4 +1,4 @@
-// What bytes tokens stand for.
+// The bytes that tokens stand for.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,7 @@ namespace tdock::serve {
 // For each id of the vocabulary, what it adds to a text that has begun: with a space before it if it spells one, and
 // where it is only a part of a character, those bytes. Empty: nothing, as a special token; or not known.
 std::vector<std::string> TokenBytes(const text::Tokenizer& tokenizer);
+// For each special token its text; for other ids nothing.
+std::vector<std::string> SpecialTexts(const text::Tokenizer& tokenizer);
 
 }  // namespace tdock::serve
