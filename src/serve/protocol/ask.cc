@@ -1,7 +1,6 @@
 #include "serve/protocol/ask.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -9,113 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/json_text.h"
-#include "core/base/utf8.h"
+#include "serve/protocol/ask_fields.h"
 #include "serve/protocol/fields.h"
 
 namespace tdock::serve {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-
-std::optional<std::vector<int32_t>> ReadTokens(const Json& value, Fields& fields) {
-  std::vector<int32_t> tokens;
-  for (const Json& token : value) {
-    if (!token.is_number_integer() || token.is_number_float() || token < 0 || token > kMost) {
-      fields.Fail(absl::StrCat("has ", EscapeUnprintable(JsonText(token), 40),
-                               " among its tokens; each must be a whole number ≥ 0"));
-      return std::nullopt;
-    }
-    tokens.push_back(token.get<int32_t>());
-  }
-  return tokens;
-}
-
-std::optional<std::vector<std::string>> ReadStops(const Json& value, const AskLimits& limits, Fields& fields) {
-  if (value.is_array() && std::cmp_greater(value.size(), limits.max_stops)) {
-    fields.Fail(absl::StrCat("has ", value.size(), " texts, and may have ", limits.max_stops));
-    return std::nullopt;
-  }
-  std::vector<std::string> stops;
-  const auto add = [&](const Json& stop) {
-    if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) {
-      fields.Fail("must be a text, or a list of texts, none of them empty");
-      return false;
-    }
-    const std::string& text = stop.get_ref<const std::string&>();
-    if (std::cmp_greater(text.size(), limits.max_stop_bytes)) {
-      fields.Fail(absl::StrCat("has a text of ", text.size(), " bytes, and one may have ", limits.max_stop_bytes));
-      return false;
-    }
-    stops.push_back(text);
-    return true;
-  };
-  const bool fits = value.is_array() ? std::all_of(value.begin(), value.end(), add) : add(value);
-  return fits ? std::optional(std::move(stops)) : std::nullopt;
-}
-
-std::optional<std::vector<int32_t>> ReadStopTokens(const Json& value, const AskLimits& limits, Fields& fields) {
-  if (!value.is_array()) {
-    fields.Fail("must be a list of token ids");
-    return std::nullopt;
-  }
-  auto tokens = ReadTokens(value, fields);
-  if (!tokens) return std::nullopt;
-  std::sort(tokens->begin(), tokens->end());
-  tokens->erase(std::unique(tokens->begin(), tokens->end()), tokens->end());
-  if (std::cmp_greater(tokens->size(), limits.max_stop_tokens)) {
-    fields.Fail(absl::StrCat("has ", tokens->size(), " different tokens, and may have ", limits.max_stop_tokens));
-    return std::nullopt;
-  }
-  return std::vector<int32_t>(*tokens);  // without room for what was there twice
-}
-
-std::optional<std::map<int32_t, double>> ReadBias(const Json& value, const AskLimits& limits, Fields& fields) {
-  std::map<int32_t, double> bias;
-  if (!value.is_object()) {
-    fields.Fail("must be an object of token ids and numbers");
-    return std::nullopt;
-  }
-  if (std::cmp_greater(value.size(), limits.max_biases)) {
-    fields.Fail(absl::StrCat("has ", value.size(), " tokens, and may have ", limits.max_biases));
-    return std::nullopt;
-  }
-  for (const auto& [name, number] : value.items()) {
-    int32_t token = 0;
-    if (!absl::SimpleAtoi(name, &token) || token < 0 || !number.is_number() || std::abs(number.get<double>()) > 100) {
-      fields.Fail("must have token ids for names, and for values numbers from -100 to 100");
-      return std::nullopt;
-    }
-    bias[token] = number.get<double>();
-  }
-  return bias;
-}
-
-SamplingAsk ReadSampling(Fields& fields, const AskLimits& limits) {
-  SamplingAsk ask;
-  ask.temperature = fields.Number({"temperature"}, 0, 100);
-  ask.top_p = fields.Number({"top_p"}, 0, 1);
-  if (ask.top_p && *ask.top_p <= 0) fields.Fail("must be above 0");
-  ask.min_p = fields.Number({"min_p"}, 0, 1);
-  if (ask.min_p && *ask.min_p >= 1) fields.Fail("must be below 1");
-  ask.repetition_penalty = fields.Number({"repetition_penalty"}, 0.01, 100);
-  ask.presence_penalty = fields.Number({"presence_penalty"}, -2, 2);
-  ask.frequency_penalty = fields.Number({"frequency_penalty"}, -2, 2);
-  ask.top_k = fields.Integer({"top_k"}, -1, kMost);
-  if (ask.top_k == -1) ask.top_k = 0;  // as vLLM and SGLang say "all"
-  ask.max_tokens = fields.Integer({"max_completion_tokens", "max_tokens", "max_new_tokens"}, 1, kMost);
-  ask.min_tokens = fields.Integer({"min_tokens", "min_new_tokens"}, 0, kMost);
-  if (const auto seed = fields.Integer({"seed", "sampling_seed"}, std::numeric_limits<int64_t>::min(),
-                                       std::numeric_limits<int64_t>::max())) {
-    ask.seed = static_cast<uint64_t>(*seed);
-  }
-  ask.ignore_eos = fields.Bool({"ignore_eos"});
-  if (const Json* stop = fields.Take({"stop"})) ask.stop = ReadStops(*stop, limits, fields);
-  if (const Json* ids = fields.Take({"stop_token_ids"})) ask.stop_token_ids = ReadStopTokens(*ids, limits, fields);
-  if (const Json* bias = fields.Take({"logit_bias"})) ask.logit_bias = ReadBias(*bias, limits, fields);
-  return ask;
-}
+using Json = nlohmann::ordered_json;
 
 // "abc", ["abc", "d"], [1, 2] or [[1, 2], [3]].
 void ReadPrompts(const Json& value, Fields& fields, const AskLimits& limits, Ask& ask) {
@@ -137,147 +36,61 @@ void ReadPrompts(const Json& value, Fields& fields, const AskLimits& limits, Ask
   for (const Json& one : value) add(one);
 }
 
-void ReadStream(Fields& fields, std::optional<Problem>& problem, Ask& ask) {
+void ReadStream(Fields& fields, Ask& ask) {
   ask.stream = fields.Bool({"stream"}).value_or(false);
   const Json* const options = fields.Take({"stream_options"});
   if (options == nullptr) return;
   if (!options->is_object()) return fields.Fail("must be an object");
-  if (!ask.stream) return fields.Fail("needs \"stream\": true");
-  Fields inner(*options, "stream_options.", problem);
+  Fields inner = fields.In(*options);
   ask.include_usage = inner.Bool({"include_usage"}).value_or(false);
+  if (ask.include_usage && !ask.stream) fields.Fail("needs \"stream\": true");
+  inner.Ignore({"include_obfuscation"});
+  constexpr DefaultField kStreamDefaults[] = {{"continuous_usage_stats", "false", "the last event has the usage"}};
+  inner.RefuseOthers(kStreamDefaults);
   inner.Finish();
 }
 
-void ReadFormat(const Json& value, Fields& fields, Ask& ask) {
-  const std::string type =
-      value.is_object() && value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "";
-  if (type == "json_object") {
-    ask.json_object = true;
-  } else if (type != "text") {
-    fields.Fail("has a type other than \"text\" and \"json_object\", which is not supported", "unsupported_value");
+// Fields of all requests but /generate.
+void ReadShared(Fields& fields, const AskLimits& limits, Ask& ask) {
+  ask.prompt_log_probs = fields.Integer({"prompt_logprobs"}, 0, limits.max_top_log_probs);
+  if (ask.prompt_log_probs && ask.stream) fields.Fail("cannot be streamed", "unsupported_value");
+  ask.sampling = ReadSamplingFields(fields, limits, ask.echo || ask.prompt_log_probs ? 0 : 1);
+  ask.n = fields.Integer({"n"}, 1, limits.max_answers).value_or(1);
+  if (const auto best = fields.Integer({"best_of"}, 1, limits.max_answers); best && *best != ask.n) {
+    fields.Fail("must be equal to n: all answers that are generated are returned", "unsupported_value");
   }
+  ask.token_ids = fields.Bool({"return_token_ids"}).value_or(false);
+  ask.skip_special_tokens = fields.Bool({"skip_special_tokens"}).value_or(true);
+  ask.include_stop = fields.Bool({"include_stop_str_in_output"}).value_or(false);
+  ask.max_prompt_tokens = fields.Integer({"truncate_prompt_tokens"}, -1, kMaxInteger);
+  if (ask.max_prompt_tokens == 0) fields.Fail("is 0, and a prompt needs at least one token");
+  ReadWhatChangesNothing(fields);
 }
 
-// The text of a message: a string, or a list of parts that are text.
-std::optional<std::string> ReadContent(const Json& value, Fields& fields) {
-  if (value.is_string()) return value.get<std::string>();
-  std::string content;
-  if (!value.is_array()) {
-    fields.Fail("must be a text, or a list of parts");
-    return std::nullopt;
-  }
-  for (const Json& part : value) {
-    const bool is_text =
-        part.is_object() && part.value("type", Json()) == "text" && part.contains("text") && part["text"].is_string();
-    if (!is_text) {
-      fields.Fail("has a part that is no text, which is all that the model reads", "unsupported_value");
-      return std::nullopt;
-    }
-    content += part["text"].get<std::string>();
-  }
-  return content;
-}
+constexpr DefaultField kChatDefaults[] = {
+    {"add_special_tokens", "false", "the template has the special tokens of a conversation"},
+    {"audio", "null", "the model reads and writes text"},
+    {"chat_template", "null", "a template is chosen where the server is started, with --template"},
+    {"echo", "false", "'continue_final_message' goes on with a message"},
+    {"function_call", "\"none\"", "give \"tools\" and \"tool_choice\""},
+    {"function_call", "\"auto\"", "give \"tools\" and \"tool_choice\""},
+    {"functions", "[]", "give \"tools\""},
+    {"include_reasoning", "true", "replies come with their reasoning"},
+    {"modalities", "[\"text\"]", "the model writes text"},
+    {"prediction", "null", "this server predicts nothing for the model"},
+    {"verbosity", "\"medium\"", "the model has no such setting"},
+    {"web_search_options", "null", "this server searches nothing"},
+};
 
-// Templates loop over the arguments of a call, which clients send as a text of JSON.
-void OpenArguments(Json& calls, const AskLimits& limits) {
-  if (!calls.is_array()) return;
-  for (Json& call : calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    Json& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    const auto parsed = ParseJsonObject(function["arguments"].get<std::string>(), limits.max_depth);
-    if (parsed.ok()) function["arguments"] = *parsed;
-  }
-}
-
-std::optional<text::Turn> ReadTurn(const Json& value, size_t number, const AskLimits& limits,
-                                   std::optional<Problem>& problem) {
-  if (!value.is_object()) {
-    problem = Problem{.message = absl::StrCat("'messages[", number, "]' must be an object"),
-                      .param = "messages",
-                      .code = "invalid_value"};
-    return std::nullopt;
-  }
-  Fields fields(value, absl::StrCat("messages[", number, "]."), problem);
-  text::Turn turn;
-  const std::string role = fields.String({"role"}).value_or("");
-  bool known = false;
-  for (const text::Role one : {text::Role::kSystem, text::Role::kUser, text::Role::kAssistant, text::Role::kDeveloper,
-                               text::Role::kTool, text::Role::kFunction}) {
-    if (role != text::RoleName(one)) continue;
-    turn.role = one;
-    known = true;
-  }
-  if (!known) {
-    fields.Take({"role"});
-    fields.Fail("must be system, developer, user, assistant, tool or function");
-  }
-  const Json* const content = fields.Take({"content"});
-  turn.has_content = content != nullptr;
-  if (content != nullptr) turn.content = ReadContent(*content, fields).value_or("");
-  Json rest = Json::object();
-  for (const absl::string_view name : {"name", "tool_calls", "tool_call_id", "reasoning_content", "function_call"}) {
-    const Json* const field = fields.Take({name});
-    if (field != nullptr) rest[std::string(name)] = *field;
-  }
-  fields.Ignore({"refusal", "annotations"});
-  fields.Refuse("audio", "is not supported: the model reads text");
-  fields.Finish();
-  if (!turn.has_content && rest.empty()) {
-    problem = Problem{.message = absl::StrCat("'messages[", number, "].content' is missing"),
-                      .param = "messages",
-                      .code = "invalid_value"};
-  }
-  if (rest.contains("tool_calls")) OpenArguments(rest["tool_calls"], limits);
-  if (!rest.empty()) turn.fields = JsonText(rest);
-  return turn;
-}
-
-void ReadTools(Fields& fields, Ask& ask) {
-  const Json* const tools = fields.Take({"tools"});
-  if (tools != nullptr) {
-    if (!tools->is_array()) return fields.Fail("must be a list of functions");
-    if (!tools->empty()) ask.context.tools = tools->dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
-  const Json* const choice = fields.Take({"tool_choice"});
-  if (choice == nullptr) return;
-  if (*choice == "none") ask.context.tools.clear();
-  if (*choice != "none" && *choice != "auto") {
-    fields.Fail("must be \"auto\" or \"none\": the model is not made to call a tool", "unsupported_value");
-  }
-}
-
-void ReadChat(const Json& json, Fields& fields, const AskLimits& limits, std::optional<Problem>& problem, Ask& ask) {
-  const Json* const messages = fields.Take({"messages"});
-  if (messages == nullptr || !messages->is_array() || messages->empty()) {
-    problem = Problem{
-        .message = "'messages' must be a list of at least one message", .param = "messages", .code = "invalid_value"};
-    return;
-  }
-  if (std::cmp_greater(messages->size(), limits.max_messages)) {
-    problem = Problem{.message = absl::StrCat("'messages' has ", messages->size(), " messages, and may have ",
-                                              limits.max_messages, ": each needs a token of the model's context"),
-                      .param = "messages",
-                      .code = "context_length_exceeded"};
-    return;
-  }
-  for (size_t i = 0; i < messages->size() && !problem; ++i) {
-    if (auto turn = ReadTurn((*messages)[i], i, limits, problem)) ask.turns.push_back(*std::move(turn));
-  }
-  ReadTools(fields, ask);
+void ReadChat(Fields& fields, const AskLimits& limits, Ask& ask) {
+  ReadConversation(fields, limits, ask);
+  ask.reasoning_effort = fields.String({"reasoning_effort"}).value_or("");
   const bool log_probs = fields.Bool({"logprobs"}).value_or(false);
   const auto top = fields.Integer({"top_logprobs"}, 0, limits.max_top_log_probs);
-  if (top && !log_probs) fields.Fail("needs \"logprobs\": true");
+  if (top.value_or(0) > 0 && !log_probs) fields.Fail("needs \"logprobs\": true");
   if (log_probs) ask.log_probs = top.value_or(0);
-  if (const Json* format = fields.Take({"response_format"})) ReadFormat(*format, fields, ask);
-  fields.Ignore({"parallel_tool_calls"});
-  for (const absl::string_view name : {"functions", "function_call", "audio", "prediction", "web_search_options"}) {
-    fields.Refuse(name, "is not supported by this server");
-  }
-  if (const auto effort = fields.Take({"modalities"}); effort != nullptr && *effort != Json::array({"text"})) {
-    fields.Fail("must be [\"text\"]", "unsupported_value");
-  }
-  static_cast<void>(json);
+  ReadFormats(fields, limits, ask);
+  fields.RefuseOthers(kChatDefaults);
 }
 
 // A whole number, or one as a string: not every writer of JSON has those above 2^53 exactly.
@@ -292,27 +105,27 @@ std::optional<uint64_t> ReadIdentity(const Json& value, Fields& fields) {
 
 void ReadCompletion(Fields& fields, const AskLimits& limits, Ask& ask) {
   if (const Json* prompt = fields.Take({"prompt"})) ReadPrompts(*prompt, fields, limits, ask);
+  ask.add_special_tokens = fields.Bool({"add_special_tokens"}).value_or(true);
   ask.log_probs = fields.Integer({"logprobs"}, 0, limits.max_top_log_probs);
   if (const Json* identity = fields.Take({"identity"})) ask.identity = ReadIdentity(*identity, fields);
-  if (fields.Bool({"echo"}).value_or(false)) {
-    fields.Fail("is not supported: prompts are not part of answers", "unsupported_value");
-  }
-  if (const auto best = fields.Integer({"best_of"}, 1, limits.max_answers); best && *best != ask.n) {
-    fields.Fail("must be equal to n: all answers that are generated are returned", "unsupported_value");
-  }
-  fields.Refuse("suffix", "is not supported: the model has no way to fill in");
-  if (const Json* format = fields.Take({"response_format"})) ReadFormat(*format, fields, ask);
+  constexpr DefaultField kCompletionDefaults[] = {{"suffix", "\"\"", "the model has no way to fill in"}};
+  fields.RefuseOthers(kCompletionDefaults);
+  ReadFormats(fields, limits, ask);
 }
 
-void ReadGenerate(const Json& json, Fields& fields, const AskLimits& limits, std::optional<Problem>& problem,
-                  Ask& ask) {
+void ReadEcho(Fields& fields, Ask& ask) {
+  ask.echo = fields.Bool({"echo"}).value_or(false);
+  if (ask.echo && ask.stream) fields.Fail("cannot be streamed", "unsupported_value");
+}
+
+void ReadGenerate(const Json& json, Fields& fields, const AskLimits& limits, Ask& ask) {
   const bool both = json.contains("text") && json.contains("input_ids");
   if (const Json* prompt = fields.Take({"text", "input_ids", "prompt_ids"})) ReadPrompts(*prompt, fields, limits, ask);
   if (both) fields.Fail("is given beside 'input_ids'; one of them is the prompt");
   const bool log_probs = fields.Bool({"return_logprob"}).value_or(false);
   const auto top = fields.Integer({"top_logprobs_num"}, 0, limits.max_top_log_probs);
   if (log_probs) ask.log_probs = top.value_or(0);
-  if (const auto start = fields.Integer({"logprob_start_len"}, -1, kMost); start && *start != -1) {
+  if (const auto start = fields.Integer({"logprob_start_len"}, -1, kMaxInteger); start && *start != -1) {
     fields.Fail("must be -1: log-probabilities are those of answers", "unsupported_value");
   }
   ask.token_ids = true;
@@ -323,16 +136,12 @@ void ReadGenerate(const Json& json, Fields& fields, const AskLimits& limits, std
   const Json* const sampling = fields.Take({"sampling_params"});
   if (sampling == nullptr) return;
   if (!sampling->is_object()) return fields.Fail("must be an object");
-  Fields inner(*sampling, "sampling_params.", problem);
-  ask.sampling = ReadSampling(inner, limits);
+  Fields inner = fields.In(*sampling);
+  ask.sampling = ReadSamplingFields(inner, limits);
   ask.n = inner.Integer({"n"}, 1, limits.max_answers).value_or(1);
-  if (!inner.Bool({"skip_special_tokens"}).value_or(true)) {
-    inner.Fail("must be true: texts are without special tokens; their ids are in output_ids", "unsupported_value");
-  }
-  if (inner.Bool({"no_stop_trim"}).value_or(false)) {
-    inner.Fail("must be false: texts are without the stop text that ended them", "unsupported_value");
-  }
-  inner.Ignore({"spaces_between_special_tokens"});  // there are none in texts
+  ask.skip_special_tokens = inner.Bool({"skip_special_tokens"}).value_or(true);
+  ask.include_stop = inner.Bool({"no_stop_trim"}).value_or(false);
+  inner.Ignore({"spaces_between_special_tokens"});  // SGLang's have no such thing either
   inner.Finish();
 }
 
@@ -340,7 +149,12 @@ std::optional<Problem> CheckTogether(const Ask& ask, const AskLimits& limits) {
   const auto problem = [](absl::string_view param, std::string message) {
     return Problem{.message = std::move(message), .param = std::string(param), .code = "invalid_value"};
   };
-  if (ask.form == Form::kChat) return std::nullopt;
+  if (ask.grammar && ask.grammar->kind != GrammarSpec::Kind::kCalls && !ask.context.tools.empty()) {
+    return problem(ask.grammar_field, absl::StrCat("'", ask.grammar_field,
+                                                   "' leaves the model no way to call a tool: give \"tool_choice\": "
+                                                   "\"none\", or no 'tools'"));
+  }
+  if (!ask.turns.empty()) return std::nullopt;
   const char* const name = ask.form == Form::kGenerate ? "input_ids" : "prompt";
   if (ask.prompts.empty()) return problem(name, absl::StrCat("'", name, "' is missing: there is nothing to answer"));
   const auto count = static_cast<int64_t>(ask.prompts.size());
@@ -365,6 +179,38 @@ std::variant<T, Problem> ReadObject(absl::string_view body, const AskLimits& lim
   return ask;
 }
 
+Ask ReadAskFields(Form form, const Json& json, Fields& fields, const AskLimits& limits) {
+  Ask ask{.form = form};
+  ask.model = fields.String({"model"}).value_or("");
+  ask.request_id = fields.String({"request_id", "rid"}).value_or("");
+  if (std::cmp_greater(ask.request_id.size(), limits.max_request_id_bytes)) {
+    fields.Fail(absl::StrCat("has ", ask.request_id.size(), " bytes, and may have ", limits.max_request_id_bytes));
+  }
+  ReadStream(fields, ask);
+  switch (form) {
+    case Form::kGenerate:
+      ReadGenerate(json, fields, limits, ask);
+      break;
+    case Form::kChat:
+      ReadShared(fields, limits, ask);
+      ReadChat(fields, limits, ask);
+      break;
+    case Form::kCompletion:
+      ReadEcho(fields, ask);
+      ReadShared(fields, limits, ask);
+      ReadCompletion(fields, limits, ask);
+      break;
+    case Form::kResponses:
+      ReadShared(fields, limits, ask);
+      ReadResponses(json, fields, limits, ask);
+      break;
+  }
+  // A grammar makes nothing but the reply's text, unless it makes calls.
+  const bool is_reply = form == Form::kChat || form == Form::kResponses;
+  ask.reads_reply = is_reply && (!ask.grammar || ask.grammar->kind == GrammarSpec::Kind::kCalls);
+  return ask;
+}
+
 }  // namespace
 
 void SamplingAsk::FillFrom(const SamplingAsk& other) {
@@ -384,40 +230,22 @@ void SamplingAsk::FillFrom(const SamplingAsk& other) {
   fill(ignore_eos, other.ignore_eos);
   fill(stop, other.stop);
   fill(stop_token_ids, other.stop_token_ids);
+  fill(allowed_token_ids, other.allowed_token_ids);
   fill(logit_bias, other.logit_bias);
 }
 
 std::variant<Ask, Problem> ReadAsk(Form form, absl::string_view body, const AskLimits& limits) {
-  std::optional<Problem> problem;
-  const std::optional<Json> json = ParseBody(body, limits.max_depth, problem);
-  if (!json) return *std::move(problem);
-  Ask ask{.form = form};
-  Fields fields(*json, "", problem);
-  ask.model = fields.String({"model"}).value_or("");
-  ask.request_id = fields.String({"request_id", "rid"}).value_or("");
-  if (std::cmp_greater(ask.request_id.size(), limits.max_request_id_bytes)) {
-    fields.Fail(absl::StrCat("has ", ask.request_id.size(), " bytes, and may have ", limits.max_request_id_bytes));
+  auto read = ReadObject<Ask>(
+      body, limits, [&](const Json& json, Fields& fields) { return ReadAskFields(form, json, fields, limits); });
+  if (const auto* ask = std::get_if<Ask>(&read)) {
+    if (auto problem = CheckTogether(*ask, limits)) return *std::move(problem);
   }
-  ReadStream(fields, problem, ask);
-  if (form == Form::kGenerate) {
-    ReadGenerate(*json, fields, limits, problem, ask);
-  } else {
-    ask.sampling = ReadSampling(fields, limits);
-    ask.n = fields.Integer({"n"}, 1, limits.max_answers).value_or(1);
-    ask.token_ids = fields.Bool({"return_token_ids"}).value_or(false);
-    fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
-    if (form == Form::kChat) ReadChat(*json, fields, limits, problem, ask);
-    if (form == Form::kCompletion) ReadCompletion(fields, limits, ask);
-  }
-  fields.Finish();
-  if (!problem) problem = CheckTogether(ask, limits);
-  if (problem) return *std::move(problem);
-  return ask;
+  return read;
 }
 
 std::variant<SamplingAsk, Problem> ReadSampling(absl::string_view body, const AskLimits& limits) {
   return ReadObject<SamplingAsk>(body, limits,
-                                 [&](const Json&, Fields& fields) { return ReadSampling(fields, limits); });
+                                 [&](const Json&, Fields& fields) { return ReadSamplingFields(fields, limits); });
 }
 
 std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimits& limits) {
@@ -431,6 +259,38 @@ std::variant<AbortAsk, Problem> ReadAbort(absl::string_view body, const AskLimit
                    .code = "invalid_value"};
   }
   return ask;
+}
+
+std::variant<TokenizeAsk, Problem> ReadTokenize(absl::string_view body, const AskLimits& limits) {
+  return ReadObject<TokenizeAsk>(body, limits, [&](const Json& json, Fields& fields) {
+    TokenizeAsk tokenize{.ask = {.form = json.contains("messages") ? Form::kChat : Form::kCompletion}};
+    Ask& ask = tokenize.ask;
+    ask.model = fields.String({"model"}).value_or("");
+    tokenize.token_texts = fields.Bool({"return_token_strs"}).value_or(false);
+    if (ask.form == Form::kChat) {
+      ReadConversation(fields, limits, ask);
+      fields.RefuseOthers(kChatDefaults);
+      return tokenize;
+    }
+    const auto prompt = fields.String({"prompt"});
+    if (!prompt) fields.FailFor("prompt", "is missing: a text, or 'messages'");
+    ask.prompts.emplace_back(prompt.value_or(""));
+    ask.add_special_tokens = fields.Bool({"add_special_tokens"}).value_or(true);
+    return tokenize;
+  });
+}
+
+std::variant<DetokenizeAsk, Problem> ReadDetokenize(absl::string_view body, const AskLimits& limits) {
+  return ReadObject<DetokenizeAsk>(body, limits, [&](const Json&, Fields& fields) {
+    DetokenizeAsk ask{.model = fields.String({"model"}).value_or("")};
+    const Json* const tokens = fields.Take({"tokens"});
+    if (tokens == nullptr || !tokens->is_array()) {
+      fields.FailFor("tokens", "must be a list of token ids");
+    } else if (auto read = ReadTokens(*tokens, fields)) {
+      ask.tokens = *std::move(read);
+    }
+    return ask;
+  });
 }
 
 }  // namespace tdock::serve

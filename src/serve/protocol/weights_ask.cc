@@ -12,7 +12,7 @@
 namespace tdock::serve {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostDimensions = 8;
 constexpr size_t kHashDigits = 16;
