@@ -3,16 +3,49 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/json_text.h"
 #include "serve/failure.h"
 #include "serve/requests.h"
+#include "serve/responses.h"
 
 namespace tdock::serve {
 namespace {
 
 // Events wait while a client has this much to read.
 constexpr size_t kEnoughUnread = 16 << 10;
+
+// Tokens that end its answers. Beside a grammar, stop tokens are text like any other.
+std::vector<int32_t> EndTokensOf(const Ask& ask, const ServedModel& model) {
+  std::vector<int32_t> tokens;
+  if (!ask.sampling.ignore_eos.value_or(model.preferred.ignore_eos.value_or(false))) tokens = model.end_tokens;
+  const auto stops = ask.sampling.stop_token_ids ? ask.sampling.stop_token_ids : model.preferred.stop_token_ids;
+  if (stops && !ask.grammar) tokens.insert(tokens.end(), stops->begin(), stops->end());
+  return tokens;
+}
+
+ReplyReading ReadingOf(const Ask& ask, const ServedModel& model) {
+  ReplyReading reading{.spells_specials = !ask.skip_special_tokens,
+                       .keeps_stop = ask.include_stop,
+                       .end_tokens = EndTokensOf(ask, model)};
+  reading.options.reads_reasoning = ask.reads_reply && model.has_reasoning;
+  if (!ask.reads_reply) return reading;
+  reading.form = model.reply_form;
+  reading.options.reads_calls = !ask.context.tools.empty();
+  reading.options.tools = ask.context.tools;
+  return reading;
+}
+
+std::unique_ptr<ReplyWriter> WriterOf(const Ask& ask, std::string id, const ServedModel& model) {
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  if (ask.form != Form::kResponses) return std::make_unique<Replies>(ask, std::move(id), now, model);
+  return std::make_unique<ResponseWriter>(ask, std::move(id), now, model);
+}
+
+std::vector<std::string> StopsOf(const Ask& ask, const ServedModel& model) {
+  return ask.sampling.stop.value_or(model.preferred.stop.value_or(std::vector<std::string>()));
+}
 
 }  // namespace
 
@@ -23,15 +56,14 @@ Call::Call(const serve::Ask& ask, std::string id, std::shared_ptr<http::Exchange
     : samples_(ask.n),
       streams_(ask.stream),
       shows_tokens_(ask.log_probs.has_value() || ask.token_ids),
-      include_usage_(ask.include_usage),
-      stops_(ask.sampling.stop.value_or(model.preferred.stop.value_or(std::vector<std::string>()))),
-      end_tokens_(ask.sampling.ignore_eos.value_or(model.preferred.ignore_eos.value_or(false)) ? std::vector<int32_t>()
-                                                                                               : model.end_tokens),
+      stop_texts_(StopsOf(ask, model)),
+      stops_(stop_texts_),
+      reading_(ReadingOf(ask, model)),
       model_(model),
       metrics_(metrics),
       writers_(writers),
       exchange_(std::move(exchange)),
-      replies_(ask, std::move(id), absl::ToUnixSeconds(absl::Now()), model),
+      replies_(WriterOf(ask, std::move(id), model)),
       on_done_(std::move(on_done)),
       begun_(Clock::Real().Now()) {}
 
@@ -87,11 +119,7 @@ absl::Status Call::AskLocked(std::vector<engine::Request> requests) {
       choice.next.prompt = choice.prompt = &prompt;
     }
   }
-  for (Choice& choice : choices_) {
-    choice.text = std::make_unique<engine::AnswerStream>(
-        *model_.tokenizer, end_tokens_, stops_,
-        [&choice](absl::string_view text) { choice.next.text.append(text.data(), text.size()); });
-  }
+  for (Choice& choice : choices_) choice.reply = ReadAnswer(choice);
   metrics_.CountPrompt(usage_.prompt_tokens);
   for (size_t p = 0; p < requests.size(); ++p) {
     const size_t first = p * static_cast<size_t>(samples_);
@@ -107,13 +135,20 @@ absl::Status Call::AskLocked(std::vector<engine::Request> requests) {
   }
   if (streams_) {
     exchange_->Begin({.content_type = "text/event-stream; charset=utf-8",
-                      .headers = {{"Cache-Control", "no-cache"}, {"X-Request-Id", replies_.id()}}});
-    for (const Choice& choice : choices_) exchange_->Write(replies_.Opening(choice.next.index));
+                      .headers = {{"Cache-Control", "no-cache"}, {"X-Request-Id", replies_->id()}}});
+    for (const Choice& choice : choices_) exchange_->Write(replies_->Opening(choice.next.index));
   }
   if (aborted_) {  // before there was anything to abort
     for (const engine::RequestId id : ids_) replica_->Abort(id);
   }
   return absl::OkStatus();
+}
+
+std::unique_ptr<ReplyStream> Call::ReadAnswer(const Choice& choice) const {
+  ReplyReading reading = reading_;
+  reading.options.id_seed = absl::StrCat(replies_->id(), "/", choice.next.index);
+  if (reading.options.reads_reasoning) reading.options.reasoning_open = EndsInReasoning(model_, *choice.prompt);
+  return std::make_unique<ReplyStream>(*model_.tokenizer, stops_, stop_texts_, std::move(reading));
 }
 
 void Call::Abort() {
@@ -147,14 +182,15 @@ void Call::OnToken(size_t index, const engine::NewToken& token) {
 
 void Call::AddToken(Choice& choice, const engine::NewToken& token) {
   choice.next.tokens.push_back(token);
-  const absl::Status read = choice.text->Push(token.token);
+  const absl::Status read = choice.reply->Push(token.token);
   if (!read.ok()) return Fail(read);
-  if (!streams_ || (choice.next.text.empty() && !shows_tokens_)) return;
-  if (exchange_->unread_bytes() <= kEnoughUnread) SendEvent(choice);
+  if (streams_ && exchange_->unread_bytes() <= kEnoughUnread) SendEvent(choice);
 }
 
 void Call::SendEvent(Choice& choice) {
-  exchange_->Write(replies_.Event(choice.next));
+  if (choice.next.deltas.empty()) choice.next.deltas = choice.reply->TakeDeltas();
+  if (choice.next.deltas.empty() && !shows_tokens_ && !choice.next.finish) return;
+  exchange_->Write(replies_->Event(choice.next));
   Piece next{
       .index = choice.next.index,
       .text_offset = choice.next.text_offset + (shows_tokens_ ? CharactersOf(choice.next.tokens, *model_.texts) : 0)};
@@ -185,9 +221,14 @@ void Call::EndChoice(Choice& choice, engine::Answer& answer) {
   usage_.completion_tokens += choice.tokens;
   metrics_.CountAnswer(answer.status.ok() ? FinishNameOf(choice.finish) : "error", choice.tokens);
   if (failed_) return;
-  choice.text->Finish(completion.text_bytes);
+  const bool by_itself =
+      choice.finish == engine::FinishReason::kEndToken || choice.finish == engine::FinishReason::kStop;
+  if (const absl::Status read = choice.reply->Finish(completion.text_bytes, by_itself); !read.ok()) return Fail(read);
   choice.next.finish = choice.finish;
   choice.next.version = answer.version;
+  choice.next.prompt_log_probs = completion.prompt_log_probs;
+  choice.next.calls_tools = !choice.reply->reply().calls.empty();
+  choice.next.deltas = streams_ ? choice.reply->TakeDeltas() : text::DeltasOf(choice.reply->reply());
   if (streams_ && exchange_->unread_bytes() <= kEnoughUnread) SendEvent(choice);
 }
 
@@ -214,12 +255,11 @@ std::optional<Call::Rest> Call::TakeRest() {
 void Call::Write(const Rest& rest) const {
   if (!streams_) {
     return exchange_->Send(
-        {.body = replies_.Whole(rest.pieces, rest.usage), .headers = {{"X-Request-Id", replies_.id()}}});
+        {.body = replies_->Whole(rest.pieces, rest.usage), .headers = {{"X-Request-Id", replies_->id()}}});
   }
   std::string events;
-  for (const Piece& piece : rest.pieces) events += replies_.Event(piece);
-  if (include_usage_) events += replies_.UsageEvent(rest.usage);
-  exchange_->End(events + kStreamEnd);
+  for (const Piece& piece : rest.pieces) events += replies_->Event(piece);
+  exchange_->End(events + replies_->Closing(rest.usage));
 }
 
 // Writes without the lock, for which the thread that serves all connections waits to tell that the client is gone.
@@ -234,7 +274,7 @@ void Call::Finish() {
 
 std::string Call::Note() const {
   nlohmann::ordered_json note = {
-      {"request_id", replies_.id()}, {"prompt_tokens", usage_.prompt_tokens}, {"completion_tokens", 0}};
+      {"request_id", replies_->id()}, {"prompt_tokens", usage_.prompt_tokens}, {"completion_tokens", 0}};
   int64_t tokens = 0;
   for (const Choice& choice : choices_) {
     tokens += choice.tokens;

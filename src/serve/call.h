@@ -12,7 +12,6 @@
 #include "core/base/mutex.h"
 #include "core/base/work_queue.h"
 #include "core/http/server.h"
-#include "engine/answer_stream.h"
 #include "engine/engine.h"
 #include "engine/stop_text.h"
 #include "serve/metrics.h"
@@ -20,6 +19,7 @@
 #include "serve/protocol/problem.h"
 #include "serve/replica.h"
 #include "serve/replies.h"
+#include "serve/reply_stream.h"
 #include "serve/served_model.h"
 
 namespace tdock::serve {
@@ -48,7 +48,7 @@ class Call : public std::enable_shared_from_this<Call> {
  private:
   struct Choice {
     Piece next = {};  // what has not been sent
-    std::unique_ptr<engine::AnswerStream> text = {};
+    std::unique_ptr<ReplyStream> reply = {};
     const std::vector<int32_t>* prompt = nullptr;
     absl::Time last_token = absl::InfinitePast();
     int64_t tokens = 0;  // that have come
@@ -58,10 +58,12 @@ class Call : public std::enable_shared_from_this<Call> {
 
   absl::Status Ask(std::vector<engine::Request> requests) TDOCK_EXCLUDES(mu_);
   absl::Status AskLocked(std::vector<engine::Request> requests) TDOCK_REQUIRES(mu_);
+  std::unique_ptr<ReplyStream> ReadAnswer(const Choice& choice) const;
   void AddToken(Choice& choice, const engine::NewToken& token) TDOCK_REQUIRES(mu_);
   void OnToken(size_t index, const engine::NewToken& token) TDOCK_EXCLUDES(mu_);
   void OnEnd(size_t first, engine::Answer answer) TDOCK_EXCLUDES(mu_);
   void EndChoice(Choice& choice, engine::Answer& answer) TDOCK_REQUIRES(mu_);
+  // Where there is something to show.
   void SendEvent(Choice& choice) TDOCK_REQUIRES(mu_);
   // The client has left.
   void OnGone() TDOCK_EXCLUDES(mu_);
@@ -78,14 +80,15 @@ class Call : public std::enable_shared_from_this<Call> {
   std::string Note() const TDOCK_REQUIRES(mu_);
 
   const int64_t samples_;
-  const bool streams_, shows_tokens_, include_usage_;
+  const bool streams_, shows_tokens_;
+  const std::vector<std::string> stop_texts_;
   const engine::StopTexts stops_;
-  const std::vector<int32_t> end_tokens_;  // that end its answers
+  const ReplyReading reading_;
   const ServedModel& model_;
   Metrics& metrics_;
   WorkQueue& writers_;
   const std::shared_ptr<http::Exchange> exchange_;
-  const Replies replies_;
+  const std::unique_ptr<ReplyWriter> replies_;  // used under mu_, or once all answers have ended
   const std::function<void()> on_done_;
   const absl::Time begun_;
   Replica* replica_ = nullptr;

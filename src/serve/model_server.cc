@@ -24,8 +24,8 @@
 #include "core/base/work_queue.h"
 #include "serve/call.h"
 #include "serve/chat_page.h"
+#include "serve/constraints.h"
 #include "serve/failure.h"
-#include "serve/json_constraint.h"
 #include "serve/metrics.h"
 #include "serve/replica.h"
 #include "serve/replies.h"
@@ -95,6 +95,20 @@ std::string LogLine(const http::Ended& ended, absl::Time now) {
   return line.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
+const char* KindOfId(Form form) {
+  switch (form) {
+    case Form::kChat:
+      return "chatcmpl-";
+    case Form::kCompletion:
+      return "cmpl-";
+    case Form::kResponses:
+      return "resp_";
+    case Form::kGenerate:
+      break;
+  }
+  return "gen-";
+}
+
 class ServerOfModel final : public ModelServer {
  public:
   ServerOfModel(ServedModel model, ModelServerOptions options)
@@ -155,14 +169,14 @@ class ServerOfModel final : public ModelServer {
     Answer(exchange, form);
   }
   void Answer(const Exchange& exchange, Form form);
+  // A problem if it is another model than the one that is served.
+  std::optional<Problem> CheckModel(const std::string& name) const;
   void Start(const Exchange& exchange, const Ask& ask) TDOCK_EXCLUDES(mu_);
   // Ends the reading of prompts whose client is gone, also because the server ends, or whose time is up.
   StopCheck StopOf(const Exchange& exchange) const;
-  std::variant<std::vector<engine::Request>, Problem> Prepare(const Exchange& exchange, const Ask& ask, uint64_t number)
-      TDOCK_EXCLUDES(masks_mu_);
+  std::variant<std::vector<engine::Request>, Problem> Prepare(const Exchange& exchange, const Ask& ask,
+                                                              uint64_t number);
   Replica& QuietestReplica() const;
-  // Made when they are first needed: the tokens of a large vocabulary take a while.
-  std::shared_ptr<TokenMasks> Masks() TDOCK_EXCLUDES(masks_mu_);
   // Whether so many answers more may be open; then they are.
   bool Reserve(int64_t answers);
   http::Response Busy() const;
@@ -170,6 +184,9 @@ class ServerOfModel final : public ModelServer {
   void RemoveCall(const std::vector<std::string>& names, const Call* call) TDOCK_EXCLUDES(mu_);
 
   void Page(const Exchange& exchange) { exchange->Send(ChatPage()); }
+  void Tokenize(const Exchange& exchange);
+  void Detokenize(const Exchange& exchange);
+  void RefuseEmbeddings(const Exchange& exchange);
   void Health(const Exchange& exchange);
   // Why no answer can be given.
   absl::Status CanAnswer() const;
@@ -188,8 +205,7 @@ class ServerOfModel final : public ModelServer {
   std::atomic<int64_t> open_ = 0;
   std::atomic<double> seconds_ = 1;  // that answers take, of the last ones
 
-  Mutex masks_mu_;
-  std::shared_ptr<TokenMasks> masks_ TDOCK_GUARDED_BY(masks_mu_);
+  Constraints constraints_{model_};
 
   Mutex mu_;
   std::multimap<std::string, std::weak_ptr<Call>> calls_ TDOCK_GUARDED_BY(mu_);
@@ -210,6 +226,10 @@ const ServerOfModel::Route* ServerOfModel::Find(absl::string_view path) const {
       {kModels, {{"GET"}, &ServerOfModel::Models, /*is_quick=*/true}},
       {"/v1/completions", {{"POST"}, &ServerOfModel::Answer<Form::kCompletion>}},
       {"/v1/chat/completions", {{"POST"}, &ServerOfModel::Answer<Form::kChat>}},
+      {"/v1/responses", {{"POST"}, &ServerOfModel::Answer<Form::kResponses>}},
+      {"/v1/embeddings", {{"POST"}, &ServerOfModel::RefuseEmbeddings, /*is_quick=*/true}},
+      {"/tokenize", {{"POST"}, &ServerOfModel::Tokenize}},
+      {"/detokenize", {{"POST"}, &ServerOfModel::Detokenize}},
       {"/generate", {{"POST"}, &ServerOfModel::Answer<Form::kGenerate>}},
       {"/abort_request", {{"POST"}, &ServerOfModel::Abort, /*is_quick=*/true}},
       {"/flush_cache", {{"POST", "GET"}, &ServerOfModel::FlushCache}},
@@ -289,12 +309,6 @@ void ServerOfModel::Handle(Exchange exchange) {
   }
 }
 
-std::shared_ptr<TokenMasks> ServerOfModel::Masks() {
-  const MutexLock lock(masks_mu_);
-  if (masks_ == nullptr) masks_ = std::make_shared<TokenMasks>(model_.texts->AllBytes(), model_.end_tokens);
-  return masks_;
-}
-
 bool ServerOfModel::Reserve(int64_t answers) {
   if (open_.fetch_add(answers) + answers <= options_.max_open_answers) return true;
   open_ -= answers;
@@ -313,21 +327,63 @@ http::Response ServerOfModel::Busy() const {
   return busy;
 }
 
+std::optional<Problem> ServerOfModel::CheckModel(const std::string& name) const {
+  const auto& names = model_.names;
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return std::nullopt;
+  return Problem{.status = 404,
+                 .message = absl::StrCat("there is no model '", EscapeForMessage(name, kShownBytes),
+                                         "' here; this one is '", EscapeForMessage(names.front()), "'"),
+                 .param = "model",
+                 .code = "model_not_found"};
+}
+
 void ServerOfModel::Answer(const Exchange& exchange, Form form) {
   const auto read = ReadAsk(form, exchange->request().body, options_.asks);
   exchange->DropBody();
   if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
   const Ask& ask = std::get<Ask>(read);
-  const auto& names = model_.names;
-  if (!ask.model.empty() && std::find(names.begin(), names.end(), ask.model) == names.end()) {
-    return exchange->Send(
-        ResponseOf({.status = 404,
-                    .message = absl::StrCat("there is no model '", EscapeForMessage(ask.model, kShownBytes),
-                                            "' here; this one is '", EscapeForMessage(names.front()), "'"),
-                    .param = "model",
-                    .code = "model_not_found"}));
-  }
+  if (const auto problem = CheckModel(ask.model)) return exchange->Send(ResponseOf(*problem));
   Start(exchange, ask);
+}
+
+// In vLLM's form.
+void ServerOfModel::Tokenize(const Exchange& exchange) {
+  const auto read = ReadTokenize(exchange->request().body, options_.asks);
+  exchange->DropBody();
+  if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
+  const auto& [ask, token_texts] = std::get<TokenizeAsk>(read);
+  if (const auto problem = CheckModel(ask.model)) return exchange->Send(ResponseOf(*problem));
+  const auto found = PromptsOf(ask, model_, {.stop = StopOf(exchange)});
+  if (const auto* problem = std::get_if<Problem>(&found)) return exchange->Send(ResponseOf(*problem));
+  const std::vector<int32_t>& tokens = std::get<0>(found).front();
+  Json texts;
+  if (token_texts) {
+    texts = Json::array();
+    for (const int32_t token : tokens) texts.push_back(model_.tokenizer->IdToToken(token).value_or(""));
+  }
+  exchange->Send({.body = JsonText(Json{{"count", tokens.size()},
+                                        {"max_model_len", model_.context_length},
+                                        {"tokens", tokens},
+                                        {"token_strs", std::move(texts)}})});
+}
+
+void ServerOfModel::Detokenize(const Exchange& exchange) {
+  const auto read = ReadDetokenize(exchange->request().body, options_.asks);
+  exchange->DropBody();
+  if (const auto* problem = std::get_if<Problem>(&read)) return exchange->Send(ResponseOf(*problem));
+  const auto& [model, tokens] = std::get<DetokenizeAsk>(read);
+  if (const auto problem = CheckModel(model)) return exchange->Send(ResponseOf(*problem));
+  if (const auto problem = CheckTokens(tokens, "tokens", model_)) return exchange->Send(ResponseOf(*problem));
+  const auto text = model_.tokenizer->Decode(tokens, text::SpecialTokens::kKeep);
+  if (text.ok()) return exchange->Send({.body = JsonText(Json{{"prompt", *text}})});
+  Problem problem = ProblemOf(text.status());
+  problem.param = "tokens";
+  exchange->Send(ResponseOf(problem));
+}
+
+void ServerOfModel::RefuseEmbeddings(const Exchange& exchange) {
+  exchange->Send(
+      ResponseOf({.message = "this server answers with text: it computes no embeddings", .code = "unsupported_value"}));
 }
 
 StopCheck ServerOfModel::StopOf(const Exchange& exchange) const {
@@ -345,13 +401,16 @@ std::variant<std::vector<engine::Request>, Problem> ServerOfModel::Prepare(const
   auto asked = RequestsOf(ask, model_, seed_, number << 16, StopOf(exchange));
   auto* const requests = std::get_if<std::vector<engine::Request>>(&asked);
   if (requests == nullptr) return asked;
-  if (ask.log_probs || (ask.stream && ask.token_ids)) model_.texts->AllBytes();  // before the engine's thread has to
+  // Before the engine's thread has to.
+  if (ask.log_probs || ask.prompt_log_probs || (ask.stream && ask.token_ids)) model_.texts->AllBytes();
   for (engine::Request& request : *requests) {
     if (options_.answer_timeout != absl::InfiniteDuration()) {
       request.deadline = Clock::Real().Now() + options_.answer_timeout;
     }
-    if (!ask.json_object) continue;
-    request.constrain = [masks = Masks()](int64_t) { return std::make_unique<JsonConstraint>(masks); };
+    if (!ask.grammar) continue;
+    auto constrain = constraints_.For(ask, request.prompt.tokens);
+    if (auto* const problem = std::get_if<Problem>(&constrain)) return std::move(*problem);
+    request.constrain = std::get<Constraints::Make>(std::move(constrain));
   }
   return asked;
 }
@@ -365,15 +424,15 @@ Replica& ServerOfModel::QuietestReplica() const {
 
 // Room for the answers is taken before the prompts are read, which takes longer.
 void ServerOfModel::Start(const Exchange& exchange, const Ask& ask) {
-  const int64_t prompts = ask.form == Form::kChat ? 1 : static_cast<int64_t>(ask.prompts.size());
+  const int64_t prompts = ask.turns.empty() ? static_cast<int64_t>(ask.prompts.size()) : 1;
   const int64_t answers = prompts * ask.n;
   if (!Reserve(answers)) return exchange->Send(Busy());
   absl::Cleanup unreserve = [&] { open_ -= answers; };
   const uint64_t number = ++requests_;
   auto asked = Prepare(exchange, ask, number);
   if (const auto* problem = std::get_if<Problem>(&asked)) return exchange->Send(ResponseOf(*problem));
-  const char* const kind = ask.form == Form::kChat ? "chatcmpl-" : ask.form == Form::kCompletion ? "cmpl-" : "gen-";
-  std::vector<std::string> names = {absl::StrCat(kind, absl::Hex(DeriveSeed(seed_, number), absl::kZeroPad16))};
+  std::vector<std::string> names = {
+      absl::StrCat(KindOfId(ask.form), absl::Hex(DeriveSeed(seed_, number), absl::kZeroPad16))};
   if (!ask.request_id.empty()) names.push_back(ask.request_id);
   const absl::Time begun = Clock::Real().Now();
   auto call = std::make_shared<std::weak_ptr<Call>>();

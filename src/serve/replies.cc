@@ -13,18 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tokens = std::vector<engine::NewToken>;
 
-Json BytesOf(const std::string& text) {
-  Json bytes = Json::array();
-  for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
-  return bytes;
-}
-
-Json IdsOf(const Tokens& tokens) {
-  Json ids = Json::array();
-  for (const engine::NewToken& token : tokens) ids.push_back(token.token);
-  return ids;
-}
-
 // Runs of tokens that were sampled with the same weights: their version, and how many they are.
 std::vector<std::pair<int64_t, int64_t>> RunsOf(const Tokens& tokens) {
   std::vector<std::pair<int64_t, int64_t>> runs;
@@ -33,51 +21,6 @@ std::vector<std::pair<int64_t, int64_t>> RunsOf(const Tokens& tokens) {
     ++runs.back().second;
   }
   return runs;
-}
-
-Json VersionsOf(const Tokens& tokens) {
-  Json runs = Json::array();
-  for (const auto& [version, count] : RunsOf(tokens)) runs.push_back({{"version", version}, {"tokens", count}});
-  return runs;
-}
-
-// {"content": [{"token", "logprob", "bytes", "top_logprobs": […]}, …]}
-Json ChatLogProbs(const Tokens& tokens, const TokenTexts& texts) {
-  const auto entry = [&](int32_t token, float log_prob) {
-    return Json{{"token", texts.TextOf(token)}, {"logprob", log_prob}, {"bytes", BytesOf(texts.BytesOf(token))}};
-  };
-  Json content = Json::array();
-  for (const engine::NewToken& token : tokens) {
-    Json one = entry(token.token, token.log_prob);
-    one["top_logprobs"] = Json::array();
-    for (const engine::TokenLogProb& top : token.top) one["top_logprobs"].push_back(entry(top.token, top.log_prob));
-    content.push_back(std::move(one));
-  }
-  return {{"content", std::move(content)}};
-}
-
-// Lists beside one another. Where two of the most likely tokens have the same text, the more likely one is shown.
-Json CompletionLogProbs(const Piece& piece, const TokenTexts& texts) {
-  Json shown = Json::array(), log_probs = Json::array(), tops = Json::array(), offsets = Json::array();
-  size_t offset = piece.text_offset;
-  for (const engine::NewToken& token : piece.tokens) {
-    const std::string text = texts.TextOf(token.token);
-    Json top = Json::object();
-    for (const engine::TokenLogProb& one : token.top) {
-      const std::string other = texts.TextOf(one.token);
-      if (!top.contains(other)) top[other] = one.log_prob;
-    }
-    if (!top.contains(text)) top[text] = token.log_prob;
-    shown.push_back(text);
-    log_probs.push_back(token.log_prob);
-    tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += texts.CharactersOf(token.token);
-  }
-  return {{"tokens", std::move(shown)},
-          {"token_logprobs", std::move(log_probs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
 }
 
 Json UsageOf(const Usage& usage) {
@@ -106,7 +49,7 @@ Json TopPairsOf(const Tokens& tokens) {
 Json GeneratedOf(const Piece& answer, const std::string& id, const std::string& instance, bool log_probs) {
   Json meta = {{"id", id},
                {"instance", instance},
-               {"finish_reason", {{"type", FinishNameOf(answer.finish.value_or(engine::FinishReason::kAborted))}}},
+               {"finish_reason", {{"type", FinishNameOf(answer)}}},
                {"prompt_tokens", answer.prompt->size()},
                {"completion_tokens", answer.tokens.size()},
                {"weight_version", absl::StrCat(answer.tokens.empty() ? answer.version : answer.tokens.back().version)},
@@ -115,7 +58,7 @@ Json GeneratedOf(const Piece& answer, const std::string& id, const std::string& 
     meta["output_token_logprobs"] = PairsOf(answer.tokens);
     meta["output_top_logprobs"] = TopPairsOf(answer.tokens);
   }
-  return {{"text", answer.text}, {"output_ids", IdsOf(answer.tokens)}, {"meta_info", std::move(meta)}};
+  return {{"text", ContentOf(answer)}, {"output_ids", IdsOf(answer.tokens)}, {"meta_info", std::move(meta)}};
 }
 
 const char* ObjectOf(Form form, bool stream) {
@@ -131,48 +74,99 @@ Json HeadOf(const std::string& id, const char* object, int64_t created, const Se
           {"system_fingerprint", absl::StrCat("tdock-", model.instance)}};
 }
 
-struct ChoiceForm {
-  Form form;
-  bool stream, log_probs, token_ids;
+// The reasoning and the calls of a piece, and its text.
+struct Said {
+  std::string content = {}, reasoning = {};
+  Json calls = Json::array();
 };
 
-// As text, and not by way of a Json: each token of each stream has an event.
-std::string ChoiceOf(const Piece& piece, const ChoiceForm& form, const TokenTexts& texts) {
-  const bool is_completion = form.form == Form::kCompletion;
-  const std::string text = JsonText(Json(piece.text));
-  std::string choice = absl::StrCat("{\"index\":", piece.index);
-  if (is_completion) {
-    absl::StrAppend(&choice, ",\"text\":", text);
-  } else if (!form.stream) {
-    absl::StrAppend(&choice, ",\"message\":{\"role\":\"assistant\",\"content\":", text, "}");
-  } else if (piece.text.empty()) {
-    choice += ",\"delta\":{}";
-  } else {
-    absl::StrAppend(&choice, ",\"delta\":{\"content\":", text, "}");
-  }
-  choice += ",\"logprobs\":";
-  if (form.log_probs) {
-    choice += JsonText(is_completion ? CompletionLogProbs(piece, texts) : ChatLogProbs(piece.tokens, texts));
-  } else {
-    choice += "null";
-  }
-  choice += ",\"finish_reason\":";
-  choice += piece.finish ? absl::StrCat("\"", FinishNameOf(*piece.finish), "\"") : "null";
-  if (form.token_ids) {
-    const auto id = [](std::string* out, const engine::NewToken& token) { absl::StrAppend(out, token.token); };
-    absl::StrAppend(&choice, ",\"token_ids\":[", absl::StrJoin(piece.tokens, ",", id), "]");
-    if (piece.prompt != nullptr) {
-      absl::StrAppend(&choice, ",\"prompt_token_ids\":[", absl::StrJoin(*piece.prompt, ","), "]");
+// A call's first delta has its id and name; more of its arguments follow by its number.
+void AddCall(const text::ReplyDelta& delta, bool stream, Said& said) {
+  const bool begins = delta.kind == text::ReplyDelta::Kind::kCall;
+  if (!begins && !said.calls.empty()) {
+    Json& last = said.calls.back();
+    if (!stream || last["index"] == delta.call) {
+      last["function"]["arguments"].get_ref<std::string&>() += delta.text;
+      return;
     }
   }
-  const auto run = [](std::string* out, const std::pair<int64_t, int64_t>& one) {
-    absl::StrAppend(out, "{\"version\":", one.first, ",\"tokens\":", one.second, "}");
-  };
-  absl::StrAppend(&choice, ",\"weight_versions\":[", absl::StrJoin(RunsOf(piece.tokens), ",", run), "]}");
-  return choice;
+  Json call = Json::object();
+  if (stream) call["index"] = delta.call;
+  if (begins) {
+    call["id"] = delta.id;
+    call["type"] = "function";
+    call["function"] = {{"name", delta.text}, {"arguments", ""}};
+  } else {
+    call["function"] = {{"arguments", delta.text}};
+  }
+  said.calls.push_back(std::move(call));
+}
+
+Said SaidOf(const Piece& piece, bool stream) {
+  Said said;
+  for (const text::ReplyDelta& delta : piece.deltas) {
+    switch (delta.kind) {
+      case text::ReplyDelta::Kind::kContent:
+        said.content += delta.text;
+        break;
+      case text::ReplyDelta::Kind::kReasoning:
+        said.reasoning += delta.text;
+        break;
+      case text::ReplyDelta::Kind::kCall:
+      case text::ReplyDelta::Kind::kArguments:
+        AddCall(delta, stream, said);
+        break;
+    }
+  }
+  return said;
+}
+
+// The message of a chat's answer, or what is added to it. "reasoning" is vLLM's name of "reasoning_content".
+std::string MessageOf(const Piece& piece, bool stream) {
+  const Said said = SaidOf(piece, stream);
+  std::vector<std::string> parts;
+  if (!stream) parts.emplace_back(R"("role":"assistant")");
+  const bool has_more = !said.reasoning.empty() || !said.calls.empty();
+  if (!said.content.empty() || (!stream && !has_more)) {
+    parts.push_back(absl::StrCat("\"content\":", JsonText(Json(said.content))));
+  } else if (!stream) {
+    parts.emplace_back("\"content\":null");
+  }
+  if (!said.reasoning.empty()) {
+    const std::string reasoning = JsonText(Json(said.reasoning));
+    parts.push_back(absl::StrCat("\"reasoning_content\":", reasoning, ",\"reasoning\":", reasoning));
+  }
+  if (!said.calls.empty()) parts.push_back(absl::StrCat("\"tool_calls\":", JsonText(said.calls)));
+  return absl::StrCat("{", absl::StrJoin(parts, ","), "}");
 }
 
 }  // namespace
+
+Json IdsOf(const Tokens& tokens) {
+  Json ids = Json::array();
+  for (const engine::NewToken& token : tokens) ids.push_back(token.token);
+  return ids;
+}
+
+Json VersionsOf(const Tokens& tokens) {
+  Json runs = Json::array();
+  for (const auto& [version, count] : RunsOf(tokens)) runs.push_back({{"version", version}, {"tokens", count}});
+  return runs;
+}
+
+std::string ContentOf(const Piece& piece) {
+  std::string content;
+  for (const text::ReplyDelta& delta : piece.deltas) {
+    if (delta.kind == text::ReplyDelta::Kind::kContent) content += delta.text;
+  }
+  return content;
+}
+
+const char* FinishNameOf(const Piece& piece) {
+  const engine::FinishReason finish = piece.finish.value_or(engine::FinishReason::kAborted);
+  const bool by_itself = finish == engine::FinishReason::kEndToken || finish == engine::FinishReason::kStop;
+  return by_itself && piece.calls_tools ? "tool_calls" : FinishNameOf(finish);
+}
 
 const char* FinishNameOf(engine::FinishReason reason) {
   switch (reason) {
@@ -193,9 +187,11 @@ const char* FinishNameOf(engine::FinishReason reason) {
 Replies::Replies(const Ask& ask, std::string id, int64_t created, const ServedModel& model)
     : form_(ask.form),
       is_list_(ask.is_list || ask.n > 1),
-      log_probs_(ask.log_probs.has_value()),
       token_ids_(ask.token_ids),
       with_usage_(ask.include_usage),
+      echo_(ask.echo),
+      log_probs_(ask.log_probs),
+      prompt_log_probs_(ask.prompt_log_probs),
       id_(std::move(id)),
       created_(created),
       model_(model),
@@ -208,17 +204,61 @@ std::string Replies::Head(bool stream) const {
   return head + "\"choices\":";
 }
 
-std::string Replies::Whole(std::span<const Piece> answers, const Usage& usage) const {
+std::string Replies::LogProbsOfChoice(const Piece& piece) const {
+  if (!log_probs_) return "null";
+  if (form_ != Form::kCompletion) return JsonText(Json{{"content", LogProbsOf(piece.tokens, *model_.texts)}});
+  CompletionLogProbs lists(piece.text_offset, *model_.texts);
+  if (echo_ && piece.prompt != nullptr) lists.AddPrompt(*piece.prompt, piece.prompt_log_probs, *log_probs_);
+  lists.Add(piece.tokens);
+  return JsonText(lists.Take());
+}
+
+// As text, and not by way of a Json: each token of each stream has an event.
+std::string Replies::ChoiceOf(const Piece& piece, bool stream) const {
+  std::string choice = absl::StrCat("{\"index\":", piece.index);
+  if (form_ == Form::kCompletion) {
+    std::string text = ContentOf(piece);
+    if (echo_ && piece.prompt != nullptr) text.insert(0, model_.tokenizer->Decode(*piece.prompt).value_or(""));
+    absl::StrAppend(&choice, ",\"text\":", JsonText(Json(text)));
+  } else {
+    absl::StrAppend(&choice, stream ? ",\"delta\":" : ",\"message\":", MessageOf(piece, stream));
+  }
+  absl::StrAppend(&choice, ",\"logprobs\":", LogProbsOfChoice(piece), ",\"finish_reason\":");
+  choice += piece.finish ? absl::StrCat("\"", FinishNameOf(piece), "\"") : "null";
+  if (token_ids_) {
+    const auto id = [](std::string* out, const engine::NewToken& token) { absl::StrAppend(out, token.token); };
+    absl::StrAppend(&choice, ",\"token_ids\":[", absl::StrJoin(piece.tokens, ",", id), "]");
+    if (piece.prompt != nullptr) {
+      absl::StrAppend(&choice, ",\"prompt_token_ids\":[", absl::StrJoin(*piece.prompt, ","), "]");
+    }
+  }
+  if (prompt_log_probs_ && form_ == Form::kCompletion && piece.prompt != nullptr) {
+    absl::StrAppend(&choice, ",\"prompt_logprobs\":",
+                    PromptLogProbsText(*piece.prompt, piece.prompt_log_probs, *prompt_log_probs_, *model_.texts));
+  }
+  const auto run = [](std::string* out, const std::pair<int64_t, int64_t>& one) {
+    absl::StrAppend(out, "{\"version\":", one.first, ",\"tokens\":", one.second, "}");
+  };
+  absl::StrAppend(&choice, ",\"weight_versions\":[", absl::StrJoin(RunsOf(piece.tokens), ",", run), "]}");
+  return choice;
+}
+
+std::string Replies::Whole(std::span<const Piece> answers, const Usage& usage) {
   if (form_ == Form::kGenerate) {
     Json list = Json::array();
-    for (const Piece& answer : answers) list.push_back(GeneratedOf(answer, id_, model_.instance, log_probs_));
+    for (const Piece& answer : answers)
+      list.push_back(GeneratedOf(answer, id_, model_.instance, log_probs_.has_value()));
     return JsonText(is_list_ ? list : list.at(0));
   }
-  const auto choice = [&](std::string* out, const Piece& answer) {
-    *out += ChoiceOf(answer, {form_, false, log_probs_, token_ids_}, *model_.texts);
-  };
-  return absl::StrCat(Head(/*stream=*/false), "[", absl::StrJoin(answers, ",", choice),
-                      "],\"usage\":", JsonText(UsageOf(usage)), "}");
+  const auto choice = [&](std::string* out, const Piece& answer) { *out += ChoiceOf(answer, /*stream=*/false); };
+  std::string whole = absl::StrCat(Head(/*stream=*/false), "[", absl::StrJoin(answers, ",", choice),
+                                   "],\"usage\":", JsonText(UsageOf(usage)));
+  if (prompt_log_probs_ && form_ == Form::kChat) {
+    const Piece& first = answers.front();
+    absl::StrAppend(&whole, ",\"prompt_logprobs\":",
+                    PromptLogProbsText(*first.prompt, first.prompt_log_probs, *prompt_log_probs_, *model_.texts));
+  }
+  return whole + "}";
 }
 
 // Only the last event has the usage.
@@ -226,7 +266,7 @@ std::string Replies::EventWith(absl::string_view choices) const {
   return EventOf(absl::StrCat(event_head_, "[", choices, "]", with_usage_ ? ",\"usage\":null}" : "}"));
 }
 
-std::string Replies::Opening(int64_t index) const {
+std::string Replies::Opening(int64_t index) {
   if (form_ != Form::kChat) return "";
   return EventWith(JsonText(Json{{"index", index},
                                  {"delta", {{"role", "assistant"}, {"content", ""}}},
@@ -234,18 +274,12 @@ std::string Replies::Opening(int64_t index) const {
                                  {"finish_reason", nullptr}}));
 }
 
-std::string Replies::Event(const Piece& piece) const {
-  return EventWith(ChoiceOf(piece, {form_, true, log_probs_, token_ids_}, *model_.texts));
-}
+std::string Replies::Event(const Piece& piece) { return EventWith(ChoiceOf(piece, /*stream=*/true)); }
 
-std::string Replies::UsageEvent(const Usage& usage) const {
-  return EventOf(absl::StrCat(event_head_, "[],\"usage\":", JsonText(UsageOf(usage)), "}"));
-}
-
-size_t CharactersOf(std::span<const engine::NewToken> tokens, const TokenTexts& texts) {
-  size_t characters = 0;
-  for (const engine::NewToken& token : tokens) characters += texts.CharactersOf(token.token);
-  return characters;
+std::string Replies::Closing(const Usage& usage) {
+  const std::string of_usage =
+      with_usage_ ? EventOf(absl::StrCat(event_head_, "[],\"usage\":", JsonText(UsageOf(usage)), "}")) : "";
+  return of_usage + kStreamEnd;
 }
 
 std::string EventOf(const std::string& data) { return absl::StrCat("data: ", data, "\n\n"); }

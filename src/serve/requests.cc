@@ -5,9 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/status.h"
-#include "text/conversation.h"
-#include "text/tokenizer.h"
 
 namespace tdock::serve {
 namespace {
@@ -15,85 +12,6 @@ namespace {
 constexpr int64_t kUsualCompletion = 16;    // as OpenAI's /v1/completions
 constexpr int64_t kUsualGenerate = 128;     // as SGLang's /generate
 constexpr double kLeastTemperature = 1e-5;  // as vLLM: logits divided by less may not be finite
-
-constexpr char kTooLong[] = "context_length_exceeded";
-
-// How prompts are read.
-struct Reading {
-  const ServedModel& model;
-  const StopCheck& stop;
-  const char* param;   // that has them
-  int64_t wanted;      // tokens of the answer
-  int64_t max_tokens;  // of the prompt
-};
-
-Problem ProblemOfPrompt(const absl::Status& status, const Reading& reading) {
-  if (absl::IsOutOfRange(status)) {
-    return {.message = absl::StrCat("the prompt has more than ", reading.max_tokens,
-                                    " tokens, where counting stopped; the answer may have ", reading.wanted,
-                                    ", and the model's context has ", reading.model.context_length),
-            .param = reading.param,
-            .code = kTooLong};
-  }
-  // Not a status of the server's, after which clients ask again by themselves: the same would take as long again.
-  if (absl::IsDeadlineExceeded(status)) {
-    return {.message = std::string(status.message()), .param = reading.param, .code = "prompt_timeout"};
-  }
-  return {.message = std::string(status.message()), .param = reading.param, .code = "invalid_value"};
-}
-
-absl::StatusOr<std::vector<int32_t>> TokensOf(const AskedPrompt& prompt, const Reading& reading) {
-  if (reading.stop) TDOCK_RETURN_IF_ERROR(reading.stop());
-  if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
-  text::EncodeOptions options{.spelled = text::SpelledSpecial::kAsText, .add_special_tokens = true};
-  options.max_tokens = static_cast<size_t>(reading.max_tokens);
-  options.stop = reading.stop;
-  return reading.model.tokenizer->Encode(std::get<std::string>(prompt), options);
-}
-
-absl::StatusOr<std::vector<int32_t>> TokensOfConversation(const Ask& ask, const Reading& reading) {
-  const ServedModel& model = reading.model;
-  std::vector<text::Turn> turns = ask.turns;
-  if (model.system && turns.front().role != text::Role::kSystem) {
-    turns.insert(turns.begin(), {.role = text::Role::kSystem, .content = *model.system});
-  }
-  text::EncodeTurns options{.generation_prompt = true, .context = ask.context};
-  options.max_tokens = static_cast<size_t>(reading.max_tokens);
-  options.stop = reading.stop;
-  const text::ChatTemplate& own = *model.chat_template;
-  TDOCK_ASSIGN_OR_RETURN(
-      text::EncodedConversation encoded,
-      text::EncodeConversation(model.shows_today ? own.WithTime(absl::Now(), absl::LocalTimeZone()) : own,
-                               *model.tokenizer, turns, options));
-  return std::move(encoded.ids);
-}
-
-std::variant<std::vector<std::vector<int32_t>>, Problem> PromptsOf(const Ask& ask, const Reading& reading) {
-  const ServedModel& model = reading.model;
-  if (reading.max_tokens < 1) {
-    return Problem{.message = absl::StrCat("the answer may have ", reading.wanted, " tokens, and the model's context ",
-                                           "has ", model.context_length, ", of which the prompt needs at least one"),
-                   .param = reading.param,
-                   .code = kTooLong};
-  }
-  std::vector<std::vector<int32_t>> prompts;
-  if (ask.form == Form::kChat) {
-    if (!model.chat_template.ok()) {
-      return Problem{.message = absl::StrCat("the model has no chat template: ", model.chat_template.status().message(),
-                                             "; ask /v1/completions"),
-                     .param = "messages"};
-    }
-    auto tokens = TokensOfConversation(ask, reading);
-    if (!tokens.ok()) return ProblemOfPrompt(tokens.status(), reading);
-    prompts.push_back(*std::move(tokens));
-  }
-  for (const AskedPrompt& prompt : ask.prompts) {
-    auto tokens = TokensOf(prompt, reading);
-    if (!tokens.ok()) return ProblemOfPrompt(tokens.status(), reading);
-    prompts.push_back(*std::move(tokens));
-  }
-  return prompts;
-}
 
 engine::SamplingParams ParamsOf(const Ask& ask, const SamplingAsk& given, int64_t room, uint64_t seed) {
   engine::SamplingParams params;
@@ -110,11 +28,12 @@ engine::SamplingParams ParamsOf(const Ask& ask, const SamplingAsk& given, int64_
   params.ignore_eos = given.ignore_eos.value_or(false);
   params.stop = given.stop.value_or(std::vector<std::string>());
   params.stop_tokens = given.stop_token_ids.value_or(std::vector<int32_t>());
+  params.allowed_tokens = given.allowed_token_ids.value_or(std::vector<int32_t>());
   params.logit_bias = given.logit_bias.value_or(std::map<int32_t, double>());
   params.top_log_probs = ask.log_probs.value_or(0);
-  const int64_t usual = ask.form == Form::kChat         ? room
-                        : ask.form == Form::kCompletion ? kUsualCompletion
-                                                        : kUsualGenerate;
+  const int64_t usual = ask.form == Form::kCompletion ? kUsualCompletion
+                        : ask.form == Form::kGenerate ? kUsualGenerate
+                                                      : room;
   params.max_new_tokens = ask.sampling.max_tokens.value_or(std::min(given.max_tokens.value_or(usual), room));
   if (!ask.sampling.min_tokens) params.min_new_tokens = std::min(params.min_new_tokens, params.max_new_tokens);
   return params;
@@ -124,10 +43,18 @@ engine::SamplingParams ParamsOf(const Ask& ask, const SamplingAsk& given, int64_
 SamplingAsk SamplingOf(const Ask& ask, const ServedModel& model) {
   SamplingAsk given = ask.sampling;
   given.FillFrom(model.preferred);
-  if (!ask.json_object) return given;
+  if (!ask.grammar) return given;
   given.ignore_eos = ask.sampling.ignore_eos;
   given.min_tokens = ask.sampling.min_tokens;
+  given.allowed_token_ids = ask.sampling.allowed_token_ids;
   return given;
+}
+
+// The field that asks for something else than a grammar does; null: none.
+const char* FieldAgainstGrammar(const SamplingAsk& given) {
+  if (given.ignore_eos.value_or(false)) return "ignore_eos";
+  if (given.min_tokens.value_or(0) > 0) return "min_tokens";
+  return given.allowed_token_ids ? "allowed_token_ids" : nullptr;
 }
 
 // What is wrong with the parameters of a request and the preferred ones together.
@@ -135,46 +62,46 @@ std::optional<Problem> CheckSampling(const Ask& ask, const SamplingAsk& given, c
   const auto problem = [](std::string param, std::string message) {
     return Problem{.message = std::move(message), .param = std::move(param), .code = "invalid_value"};
   };
-  if (ask.json_object && (given.ignore_eos.value_or(false) || given.min_tokens.value_or(0) > 0)) {
-    return problem(given.ignore_eos.value_or(false) ? "ignore_eos" : "min_tokens",
-                   "'response_format' is json_object, and an answer ends with its object: 'ignore_eos' and "
-                   "'min_tokens' cannot be asked for beside it");
+  if (const char* const field = ask.grammar ? FieldAgainstGrammar(given) : nullptr) {
+    return problem(field, absl::StrCat("'", ask.grammar_field, "' says what the answer is made of and where it ends: '",
+                                       field, "' cannot be asked for beside it"));
   }
-  const auto beyond = [&](const std::string& param, int32_t token) {
-    return problem(
-        param, absl::StrCat("'", param, "' has the token ", token, "; the model's are 0 to ", model.vocab_size - 1));
-  };
   if (ask.identity && !given.seed) return problem("identity", "'identity' needs a 'seed'");
-  for (const int32_t token : given.stop_token_ids.value_or(std::vector<int32_t>())) {
-    if (token >= model.vocab_size) return beyond("stop_token_ids", token);
-  }
+  const std::vector<int32_t> none;
+  if (auto wrong = CheckTokens(given.stop_token_ids.value_or(none), "stop_token_ids", model)) return wrong;
+  if (auto wrong = CheckTokens(given.allowed_token_ids.value_or(none), "allowed_token_ids", model)) return wrong;
   for (const auto& [token, bias] : given.logit_bias.value_or(std::map<int32_t, double>())) {
-    if (token >= model.vocab_size) return beyond("logit_bias", token);
+    if (auto wrong = CheckTokens(std::span(&token, 1), "logit_bias", model)) return wrong;
   }
   return std::nullopt;
 }
 
 // The most tokens that the answer to a prompt can have.
-std::variant<int64_t, Problem> RoomAfter(const std::vector<int32_t>& prompt, const Reading& reading) {
-  const ServedModel& model = reading.model;
-  const auto problem = [&](std::string message, const char* code) {
-    return Problem{.message = std::move(message), .param = reading.param, .code = code};
-  };
+std::variant<int64_t, Problem> RoomAfter(const std::vector<int32_t>& prompt, const Ask& ask, const ServedModel& model,
+                                         const PromptReading& reading) {
+  const char* const param = PromptFieldOf(ask.form);
   const auto size = static_cast<int64_t>(prompt.size());
-  if (size == 0) return problem("the prompt is empty; it needs at least one token", "invalid_value");
-  for (const int32_t token : prompt) {
-    if (token >= model.vocab_size) {
-      return problem(absl::StrCat("the prompt has the token ", token, "; the model's are 0 to ", model.vocab_size - 1),
-                     "invalid_value");
-    }
+  if (size == 0) {
+    return Problem{
+        .message = "the prompt is empty; it needs at least one token", .param = param, .code = "invalid_value"};
   }
+  if (auto wrong = CheckTokens(prompt, param, model)) return *std::move(wrong);
   if (size > reading.max_tokens) {
-    return problem(
-        absl::StrCat("the prompt has ", size, " tokens and the answer may have ", reading.wanted, ", together ",
-                     size + reading.wanted, "; the model's context has ", model.context_length),
-        kTooLong);
+    return Problem{.message = absl::StrCat("the prompt has ", size, " tokens and the answer may have ", reading.wanted,
+                                           ", together ", size + reading.wanted, "; the model's context has ",
+                                           model.context_length),
+                   .param = param,
+                   .code = "context_length_exceeded"};
   }
   return model.context_length - size;
+}
+
+// Absent: nobody asks for log-probabilities of prompts; else how many of the most likely tokens beside each. An answer
+// without tokens has them in any case: without, the engine would have nothing to do.
+std::optional<int64_t> PromptLogProbsOf(const Ask& ask, const engine::SamplingParams& params) {
+  const bool echoes = ask.echo && (ask.log_probs || params.max_new_tokens == 0);
+  if (!echoes) return ask.prompt_log_probs;
+  return std::max(ask.prompt_log_probs.value_or(0), ask.log_probs.value_or(0));
 }
 
 }  // namespace
@@ -184,18 +111,13 @@ std::variant<std::vector<engine::Request>, Problem> RequestsOf(const Ask& ask, c
   const SamplingAsk given = SamplingOf(ask, model);
   if (auto problem = CheckSampling(ask, given, model)) return *std::move(problem);
   const int64_t wanted = ask.sampling.max_tokens.value_or(1);
-  const Reading reading{.model = model,
-                        .stop = stop,
-                        .param = ask.form == Form::kChat       ? "messages"
-                                 : ask.form == Form::kGenerate ? "input_ids"
-                                                               : "prompt",
-                        .wanted = wanted,
-                        .max_tokens = model.context_length - wanted};
-  auto found = PromptsOf(ask, reading);
+  const PromptReading reading{.stop = stop, .wanted = wanted, .max_tokens = model.context_length - wanted};
+  auto found = PromptsOf(ask, model, reading);
   if (auto* problem = std::get_if<Problem>(&found)) return std::move(*problem);
   std::vector<engine::Request> requests;
+  int64_t all_scores = 0;
   for (std::vector<int32_t>& tokens : std::get<0>(found)) {
-    const auto room = RoomAfter(tokens, reading);
+    const auto room = RoomAfter(tokens, ask, model, reading);
     if (const auto* problem = std::get_if<Problem>(&room)) return *problem;
     engine::SamplingParams params = ParamsOf(ask, given, std::get<int64_t>(room), seed);
     if (params.min_new_tokens > params.max_new_tokens) {
@@ -204,12 +126,26 @@ std::variant<std::vector<engine::Request>, Problem> RequestsOf(const Ask& ask, c
                      .param = "min_tokens",
                      .code = "invalid_value"};
     }
-    const absl::Status checked = engine::CheckSamplingParams(params, model.vocab_size, model.end_tokens);
+    const std::optional<int64_t> scores = PromptLogProbsOf(ask, params);
+    if (scores) all_scores += static_cast<int64_t>(tokens.size()) * (1 + *scores) * ask.n;
+    if (all_scores > kMaxPromptScores) {
+      const char* const field = ask.prompt_log_probs ? "prompt_logprobs" : "echo";
+      return Problem{.message = absl::StrCat("'", field, "' asks for more than ", kMaxPromptScores,
+                                             " log-probabilities of prompts: give fewer prompts, a smaller 'n', or "
+                                             "fewer of the most likely tokens"),
+                     .param = field,
+                     .code = "invalid_value"};
+    }
+    const absl::Status checked =
+        engine::CheckSamplingParams(params, model.vocab_size, model.end_tokens, /*least_new_tokens=*/scores ? 0 : 1);
     if (!checked.ok()) return ProblemOf(checked);
     // The same request with the same seed has the same answers; without one, each has others.
     const uint64_t first = given.seed ? ask.identity.value_or(0) : identity;
-    requests.push_back({.prompt = {.tokens = std::move(tokens), .samples = ask.n, .identity = first + requests.size()},
-                        .sampling = std::move(params)});
+    engine::Request request{
+        .prompt = {.tokens = std::move(tokens), .samples = ask.n, .identity = first + requests.size()},
+        .sampling = std::move(params)};
+    request.prompt_log_probs = scores;
+    requests.push_back(std::move(request));
   }
   return requests;
 }

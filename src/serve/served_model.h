@@ -13,6 +13,7 @@
 #include "serve/protocol/ask.h"
 #include "serve/token_texts.h"
 #include "text/chat_template.h"
+#include "text/replies/reply_forms.h"
 #include "text/tokenizer.h"
 
 namespace tdock::serve {
@@ -23,7 +24,9 @@ struct ServedModel {
   const text::Tokenizer* tokenizer = nullptr;
   std::shared_ptr<const TokenTexts> texts = {};  // of its tokens; ModelServer::Start() makes them
   absl::StatusOr<text::ChatTemplate> chat_template = absl::NotFoundError("there is none");
-  bool shows_today = false;                // the template has the time of each request
+  bool shows_today = false;                              // the template has the time of each request
+  text::ReplyForm reply_form = text::ReplyForm::kPlain;  // in which it calls tools and reasons
+  bool has_reasoning = false;                            // replies have reasoning in that form
   std::optional<std::string> system = {};  // what a system turn says before conversations that begin without one
   std::vector<int32_t> end_tokens = {};
   int64_t context_length = 0;
