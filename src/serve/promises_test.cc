@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "serve/requests.h"
 #include "serve/testing/small_server.h"
 
 namespace tdock::serve {
@@ -50,7 +51,8 @@ void AddLogProbs(const Json& log_probs, Given& given) {
     }
     return;
   }
-  for (const Json& one : log_probs["token_logprobs"]) given.log_probs.push_back(one);
+  for (const Json& one : log_probs["token_logprobs"])
+    given.log_probs.push_back(one.is_null() ? 0.0 : one.get<double>());
   for (const Json& one : log_probs["text_offset"]) given.offsets.push_back(one);
   for (const Json& one : log_probs["top_logprobs"]) given.tops.push_back(one.size());
 }
@@ -131,7 +133,8 @@ void CheckEnd(const SmallServer& small, const Json& fields, const Given& given) 
     const bool at_end_token = !ignores && given.tokens.back() == small.end_token();
     const bool at_stop_text = std::any_of(stops.begin(), stops.end(), is_stop);
     EXPECT_TRUE(at_end_token || at_stop_text || IsIn(ids, given.tokens.back()));
-    EXPECT_TRUE(at_stop_text || given.text == all);
+    const std::string last = IsIn(ids, given.tokens.back()) ? TextOf(small, {given.tokens.back()}) : "";
+    EXPECT_TRUE(at_stop_text || given.text + last == all);
   }
   if (is_json) return;
   const auto before_last = std::span(given.tokens).first(given.tokens.empty() ? 0 : given.tokens.size() - 1);
@@ -162,6 +165,24 @@ void CheckAnswer(const SmallServer& small, const Json& fields, const Given& give
   }
 }
 
+// An answer without the prompt that it begins with.
+Given WithoutEcho(const SmallServer& small, const Json& fields, Given given) {
+  if (!fields.value("echo", false)) return given;
+  const std::string prompt = TextOf(small, given.prompt);
+  EXPECT_TRUE(absl::StartsWith(given.text, prompt)) << given.text;
+  given.text.erase(0, prompt.size());
+  if (!fields.contains("logprobs")) return given;
+  const auto size = static_cast<std::ptrdiff_t>(given.prompt.size());
+  EXPECT_EQ(given.log_probs.front(), 0) << "nothing comes before the first token";
+  EXPECT_EQ(given.tops.front(), 0U);
+  for (size_t i = 1; i < given.prompt.size(); ++i) EXPECT_TRUE(given.tops[i] == 2 || given.tops[i] == 3);
+  given.log_probs.erase(given.log_probs.begin(), given.log_probs.begin() + size);
+  given.tops.erase(given.tops.begin(), given.tops.begin() + size);
+  given.offsets.erase(given.offsets.begin(), given.offsets.begin() + size);
+  for (size_t& offset : given.offsets) offset -= given.prompt.size();
+  return given;
+}
+
 void CheckAnswers(const SmallServer& small, const Json& fields, const Answers& answers) {
   const Json prompts = fields.contains("prompt") && fields["prompt"].is_array() ? fields["prompt"] : Json::array({0});
   const auto n = fields.value("n", size_t{1});
@@ -169,7 +190,7 @@ void CheckAnswers(const SmallServer& small, const Json& fields, const Answers& a
   int64_t tokens = 0, prompt_tokens = 0;
   for (size_t i = 0; i < answers.given.size(); ++i) {
     const Given& given = answers.given[i];
-    CheckAnswer(small, fields, given);
+    CheckAnswer(small, fields, WithoutEcho(small, fields, given));
     tokens += static_cast<int64_t>(given.tokens.size());
     if (i % n == 0) prompt_tokens += static_cast<int64_t>(given.prompt.size());
     EXPECT_EQ(given.prompt, answers.given[i - i % n].prompt);
@@ -199,9 +220,8 @@ void ExpectSame(const Answers& streamed, const Answers& whole) {
 
 // The field for which these cannot be asked together; empty if they can.
 std::string RefusedField(const Json& fields) {
-  for (const char* const name : {"echo", "suffix"}) {
-    if (fields.contains(name)) return name;
-  }
+  if (fields.contains("suffix")) return "suffix";
+  if (fields.contains("echo") && fields.value("stream", false)) return "echo";
   const bool is_json = fields.contains("response_format");
   if (is_json && fields.contains("ignore_eos")) return "ignore_eos";
   const auto min_tokens = fields.value("min_tokens", int64_t{0});
@@ -323,6 +343,171 @@ TEST(Promises, WhatIsPreferredContradictsNoRequest) {
       300U);
 }
 
+std::string ContentOf(const SmallServer& small, Json fields) {
+  fields.merge_patch({{"messages", {{{"role", "user"}, {"content", "ab"}}}}, {"temperature", 100}});
+  const auto reply = small.Post(kChat, fields);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  const Json choice = reply.json()["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  return choice["message"]["content"].is_string() ? choice["message"]["content"].get<std::string>() : "";
+}
+
+TEST(Promises, AnswersAreWhatAGrammarSays) {
+  SmallServer small;
+  small.Start();
+  const Json schema = {{"type", "object"},
+                       {"properties", {{"a", {{"enum", {"b", "e"}}}}, {"b", {{"type", "boolean"}}}}},
+                       {"required", {"a", "b"}},
+                       {"additionalProperties", false}};
+  const Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}};
+  for (int i = 0; i < 5; ++i) {
+    const Json object = Json::parse(ContentOf(small, {{"response_format", format}}), nullptr, false);
+    ASSERT_TRUE(object.is_object());
+    EXPECT_TRUE(object["a"] == "b" || object["a"] == "e");
+    EXPECT_TRUE(object["b"].is_boolean());
+    EXPECT_EQ(object.size(), 2U);
+    EXPECT_THAT(ContentOf(small, {{"guided_regex", "a[bf]{2}"}}), testing::MatchesRegex("a[bf][bf]"));
+    EXPECT_THAT(ContentOf(small, {{"structured_outputs", {{"choice", {"abe", "al"}}}}}), testing::AnyOf("abe", "al"));
+  }
+  const auto reply = small.Post(kCompletions, {{"prompt", "ab"}, {"response_format", format}, {"max_tokens", 100}});
+  EXPECT_TRUE(Json::parse(reply.json()["choices"][0]["text"].get<std::string>(), nullptr, false).is_object());
+}
+
+TEST(Promises, PromptsAreRenderedAsAsked) {
+  SmallServer small;
+  small.Start();
+  const auto prompt = [&](Json fields) {
+    if (!fields.contains("messages")) fields["messages"] = {{{"role", "user"}, {"content", "ab"}}};
+    fields.merge_patch({{"max_tokens", 1}, {"return_token_ids", true}});
+    const auto reply = small.Post(kChat, fields);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return TextOf(small, reply.json()["choices"][0]["prompt_token_ids"].get<std::vector<int32_t>>());
+  };
+  EXPECT_EQ(prompt({}), "(user)ab(a)") << "";
+  EXPECT_EQ(prompt({{"add_generation_prompt", false}}), "(user)ab");
+  EXPECT_EQ(prompt({{"truncate_prompt_tokens", 4}}), "b(a)");
+  EXPECT_EQ(prompt({{"reasoning_effort", "medium"}}), "(user)ab(a)") << "as if absent";
+  const Json begun = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", "be"}}};
+  EXPECT_EQ(prompt({{"messages", begun}, {"continue_final_message", true}}), "(user)a(assistant)be");
+  const auto refused = [&](Json fields) {
+    fields["messages"] = {{{"role", "user"}, {"content", "ab"}}};
+    return small.Post(kChat, fields).param();
+  };
+  EXPECT_EQ(refused({{"reasoning_effort", "high"}}), "\"reasoning_effort\"");
+  EXPECT_EQ(refused({{"chat_template_kwargs", {{"enable_thinking", false}}}}), "\"chat_template_kwargs\"");
+  EXPECT_EQ(refused({{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}, {"tool_choice", "required"}}),
+            "\"messages\"")
+      << "the template has no place for tools";
+}
+
+TEST(Promises, ScoresPrompts) {
+  SmallServer small;
+  small.Start();
+  const std::string text = "abrbel";
+  const Json scored =
+      small.Post(kCompletions, {{"prompt", text}, {"echo", true}, {"max_tokens", 0}, {"logprobs", 1}}).json();
+  const Json choice = scored["choices"][0];
+  EXPECT_EQ(choice["text"], text);
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"].size(), text.size());
+  EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
+  EXPECT_EQ(scored["usage"]["completion_tokens"], 0);
+  const Json given = small.Post(kCompletions, {{"prompt", text}, {"max_tokens", 1}, {"prompt_logprobs", 0}}).json();
+  const Json list = given["choices"][0]["prompt_logprobs"];
+  ASSERT_EQ(list.size(), text.size());
+  EXPECT_TRUE(list[0].is_null());
+  for (size_t i = 1; i < text.size(); ++i) {
+    const Json& token = list[i].at(absl::StrCat(small.IdOf(text.substr(i, 1))));
+    EXPECT_EQ(token["decoded_token"], text.substr(i, 1));
+    EXPECT_GE(token["rank"], 1);
+    EXPECT_EQ(token["logprob"], choice["logprobs"]["token_logprobs"][i]);
+  }
+  const Json chat =
+      small
+          .Post(kChat,
+                {{"messages", {{{"role", "user"}, {"content", "ab"}}}}, {"max_tokens", 1}, {"prompt_logprobs", 2}})
+          .json();
+  EXPECT_EQ(chat["prompt_logprobs"].size(), chat["usage"]["prompt_tokens"].get<size_t>());
+}
+
+TEST(Promises, BoundsTheLogProbabilitiesOfPrompts) {
+  const ServedModel model{.names = {"m"}, .context_length = 1 << 20, .vocab_size = 2};
+  Ask ask{.prompts = {std::vector<int32_t>(100'000)}, .prompt_log_probs = 20};
+  EXPECT_EQ(std::get<0>(RequestsOf(ask, model, 0, 0)).size(), 1U);
+  ask.n = 2;
+  EXPECT_EQ(std::get<Problem>(RequestsOf(ask, model, 0, 0)).param, "prompt_logprobs");
+  ask.prompt_log_probs = 0;
+  EXPECT_EQ(std::get<0>(RequestsOf(ask, model, 0, 0)).size(), 1U);
+}
+
+TEST(Promises, TextsHaveWhatIsAskedFor) {
+  SmallServer small;
+  small.Start();
+  const Json ends = {{"prompt", "ab"}, {"logit_bias", {{absl::StrCat(small.end_token()), 100}}}, {"temperature", 0}};
+  const auto text = [&](Json fields, const Json& more) {
+    fields.merge_patch(more);
+    return small.Post(kCompletions, fields).json()["choices"][0]["text"].get<std::string>();
+  };
+  EXPECT_EQ(text(ends, Json::object()), "");
+  EXPECT_EQ(text(ends, {{"ignore_eos", true}, {"max_tokens", 2}, {"skip_special_tokens", false}}), "<eos><eos>");
+  const Json stops = {
+      {"prompt", "ab"}, {"stop", "b"}, {"temperature", 0}, {"logit_bias", {{absl::StrCat(small.IdOf("b")), 100}}}};
+  EXPECT_EQ(text(stops, Json::object()), "");
+  EXPECT_EQ(text(stops, {{"include_stop_str_in_output", true}}), "b");
+  EXPECT_EQ(text(stops, {{"stop", nullptr}, {"max_tokens", 3}, {"allowed_token_ids", {small.IdOf("a")}}}), "aaa");
+}
+
+TEST(Promises, TextsBecomeTokensAndTokensTexts) {
+  SmallServer small;
+  small.Start();
+  const Json tokens = small.Post("/tokenize", {{"prompt", "ab"}, {"return_token_strs", true}}).json();
+  EXPECT_EQ(tokens["tokens"], Json({small.IdOf("a"), small.IdOf("b")}));
+  EXPECT_EQ(tokens["token_strs"], Json({"a", "b"}));
+  EXPECT_EQ(tokens["count"], 2);
+  EXPECT_EQ(tokens["max_model_len"], SmallServer::kContext);
+  EXPECT_EQ(small.Post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"], "ab");
+  const Json chat = small.Post("/tokenize", {{"messages", {{{"role", "user"}, {"content", "ab"}}}}}).json();
+  EXPECT_EQ(chat["count"], 11) << "(user)ab(a)";
+  EXPECT_EQ(small.Post("/detokenize", {{"tokens", {100'000}}}).param(), "\"tokens\"");
+  EXPECT_EQ(small.Post("/tokenize", {{"prompt", "ab"}, {"model", "another"}}).status, 404);
+  EXPECT_EQ(small.Post("/v1/embeddings", {{"input", "ab"}}).status, 400);
+}
+
+TEST(Promises, ResponsesAreTheSameStreamed) {
+  SmallServer small;
+  small.Start();
+  const Json fields = {{"input", "ab"},
+                       {"max_output_tokens", 20},
+                       {"seed", 1},
+                       {"top_logprobs", 2},
+                       {"include", {"message.output_text.logprobs"}},
+                       {"ignore_eos", true}};
+  const Json whole = small.Post("/v1/responses", fields).json();
+  EXPECT_EQ(whole["status"], "incomplete");
+  EXPECT_EQ(whole["incomplete_details"]["reason"], "max_output_tokens");
+  ASSERT_EQ(whole["output"].size(), 1U);
+  const Json part = whole["output"][0]["content"][0];
+  EXPECT_EQ(part["logprobs"].size(), 20U);
+  EXPECT_EQ(whole["usage"]["output_tokens"], 20);
+  Json streamed = fields;
+  streamed["stream"] = true;
+  const auto reply = small.Post("/v1/responses", streamed);
+  std::string text, last;
+  int64_t number = 0;
+  for (absl::string_view line : absl::StrSplit(reply.body, '\n')) {
+    if (!absl::ConsumePrefix(&line, "data: ")) continue;
+    const Json event = Json::parse(line);
+    EXPECT_EQ(event["sequence_number"], number++);
+    if (event["type"] == "response.output_text.delta") text += event["delta"].get<std::string>();
+    last = std::string(line);
+  }
+  EXPECT_EQ(text, part["text"]);
+  const Json end = Json::parse(last);
+  EXPECT_EQ(end["type"], "response.incomplete");
+  EXPECT_EQ(end["response"]["output"][0]["content"], whole["output"][0]["content"]);
+  EXPECT_EQ(end["response"]["usage"], whole["usage"]);
+}
+
 TEST(Promises, RefusalsNameTheFieldWhereverItIsFoundOut) {
   SmallServer small;
   small.Start();
@@ -336,7 +521,12 @@ TEST(Promises, RefusalsNameTheFieldWhereverItIsFoundOut) {
       {{{"logit_bias", {{"100000", 1}}}}, "logit_bias"},
       {{{"best_of", 2}}, "best_of"},
       {{{"stream_options", {{"include_usage", true}}}}, "stream_options"},
-      {{{"response_format", {{"type", "json_schema"}}}}, "response_format"},
+      {{{"response_format", {{"type", "json_schema"}}}}, "response_format.json_schema"},
+      {{{"structured_outputs", {{"regex", "("}}}}, "structured_outputs.regex"},
+      {{{"allowed_token_ids", {100'000}}}, "allowed_token_ids"},
+      {{{"guided_regex", "a"}, {"allowed_token_ids", {1}}}, "allowed_token_ids"},
+      {{{"prompt", {1, 100'000}}}, "prompt"},
+      {{{"max_tokens", 0}}, "max_tokens"},
   };
   for (const auto& [patch, param] : wrong) {
     Json fields = {{"prompt", "ab"}};

@@ -72,7 +72,7 @@ class BadRequests(WithServer):
         self.assertEqual(self.server.ask("GET", "/v1/completions")[0], 405)
 
     def test_what_is_not_supported_is_refused_by_name(self):
-        for field in ({"echo": True}, {"suffix": "a"}, {"best_of": 2}, {"response_format": {"type": "json_schema"}}):
+        for field in ({"suffix": "a"}, {"best_of": 2}, {"use_beam_search": True}, {"response_format": {"type": "xml"}}):
             message = self.refused(400, "unsupported_value", {"prompt": "a"} | field)
             self.assertIn(next(iter(field)), message)
         self.assertIn("nonsense", self.refused(400, "unknown_parameter", {"prompt": "a", "nonsense": 1}))
@@ -108,6 +108,11 @@ class BadRequests(WithServer):
             with self.subTest(messages=messages):
                 status, answer, _ = self.server.ask("POST", "/v1/chat/completions", {"messages": messages})
                 self.assertEqual(status, 400, answer)
+
+    def test_embeddings_are_refused_with_the_reason(self):
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.client.embeddings.create(model=NAME, input="a")
+        self.assertIn("embeddings", refused.exception.message)
 
 
 class Protection(WithServer):
