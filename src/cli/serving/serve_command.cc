@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/commands.h"
 #include "cli/executables.h"
@@ -32,6 +34,7 @@
 #include "kernels/parallel.h"
 #include "model/decoder/device.h"
 #include "serve/model_server.h"
+#include "text/replies/reply_forms.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::cli {
@@ -40,6 +43,7 @@ namespace {
 constexpr char kLimits[] = "Limits";
 constexpr absl::Duration kLookForSignal = absl::Milliseconds(50);
 constexpr uint64_t kMostKeyBytes = 1 << 20;
+constexpr char kAutomatic[] = "auto";
 
 struct ServeArguments {
   ModelArguments model;
@@ -48,6 +52,7 @@ struct ServeArguments {
   int port = 8000;
   std::vector<std::string> names;
   std::string preferred;
+  std::string reply_form = kAutomatic;
   int replicas = 1;
   int tensor_parallel = 1;
   std::string api_key_file;
@@ -89,6 +94,7 @@ bool IsLoopback(const std::string& host) {
 struct ServeInputs {
   std::vector<std::string> keys;
   serve::SamplingAsk preferred;
+  std::optional<text::ReplyForm> reply_form;  // absent: that of the template
   engine::ModelFolder model;
 };
 
@@ -115,9 +121,15 @@ absl::StatusOr<ServeInputs> Gather(const ServeArguments& arguments) {
   if (const auto* problem = std::get_if<serve::Problem>(&preferred)) {
     return absl::InvalidArgumentError(absl::StrCat("--preferred-sampling-params: ", problem->message));
   }
+  std::optional<text::ReplyForm> reply_form;
+  if (arguments.reply_form != kAutomatic) {
+    const auto named = text::ReplyFormNamed(arguments.reply_form);
+    if (!named.ok()) return Annotate(named.status(), "--reply-form");
+    reply_form = *named;
+  }
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder model, LoadModel(arguments.model));
   PackOnce(arguments, model.decoder);
-  return ServeInputs{std::move(keys), std::get<serve::SamplingAsk>(std::move(preferred)), std::move(model)};
+  return ServeInputs{std::move(keys), std::get<serve::SamplingAsk>(std::move(preferred)), reply_form, std::move(model)};
 }
 
 std::vector<std::unique_ptr<ServedModel>> MakeReplicas(const ServeArguments& arguments,
@@ -149,6 +161,10 @@ serve::ServedModel Describe(const ServeArguments& arguments, const ServeInputs& 
   if (served.names.empty()) served.names = {arguments.model.model};
   served.shows_today =
       served.chat_template.ok() && served.chat_template->shows_time() && arguments.prompts.data.template_date.empty();
+  if (served.chat_template.ok()) {
+    served.reply_form = inputs.reply_form.value_or(text::ReplyFormOf(*served.chat_template));
+    served.has_reasoning = text::HasReasoning(served.reply_form, *served.chat_template);
+  }
   for (const auto& replica : replicas) served.engines.push_back(&replica->engine());
   served.int8_weights = arguments.model.int8;
   const auto others = std::make_shared<const OtherWeights>(model);
@@ -258,6 +274,12 @@ Command AddServe(CLI::App& app) {
   command->add_option("--preferred-sampling-params", arguments->preferred,
                       "Sampling parameters of requests that do not say, as a JSON object: "
                       "'{\"temperature\": 0, \"top_p\": 1}'");
+  command
+      ->add_option("--reply-form", arguments->reply_form,
+                   absl::StrCat("Form in which the model calls tools and reasons; auto: that of its chat template, or "
+                                "one of ",
+                                absl::StrJoin(text::ReplyFormNames(), ", ")))
+      ->capture_default_str();
   command
       ->add_option("--replicas", arguments->replicas,
                    "Engines that share the weights and the threads; each has --max-rows and --cache-mib")

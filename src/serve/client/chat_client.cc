@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -114,8 +115,15 @@ class Answer {
     const Json& choice = choices->front();
     if (const std::string reason = TextAt(choice, "finish_reason"); !reason.empty()) reply_.finish_reason = reason;
     if (!choice.is_object() || !choice.contains("delta")) return true;
-    const std::string text = TextAt(choice["delta"], "content");
+    const Json& delta = choice["delta"];
+    // Shown, but no part of the conversation that goes on.
+    const std::string reasoning =
+        TextAt(delta, delta.contains("reasoning_content") ? "reasoning_content" : "reasoning");
+    if (!reasoning.empty()) on_text_(reasoning);
+    const std::string text = TextAt(delta, "content");
+    reasons_ |= !reasoning.empty();
     if (text.empty()) return true;
+    if (std::exchange(reasons_, false)) on_text_("\n\n");
     reply_.text += text;
     on_text_(text);
     return true;
@@ -129,6 +137,7 @@ class Answer {
 
   ChatReply& reply_;
   const std::function<void(absl::string_view text)>& on_text_;
+  bool reasons_ = false;  // what was shown last is reasoning
   bool done_ = false;
 };
 
