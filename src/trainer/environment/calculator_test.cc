@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/testing/fails.h"
+#include "text/replies/reply_parser.h"
 #include "trainer/environment/arithmetic.h"
-#include "trainer/environment/tool_calls.h"
 
 namespace tdock::environment {
 namespace {
@@ -70,7 +70,7 @@ class CalculatorTest : public testing::Test {
     calculator_->Step(1, turn);
     return Next();
   }
-  Observation Says(const std::string& text) { return Step(*ParseToolCalls(ToolFormat::kHermes, text)); }
+  Observation Says(const std::string& text) { return Step(*text::ReadModelTurn({}, text)); }
   Observation Next() {
     const absl::StatusOr<std::vector<Event>> events = calculator_->Wait(absl::InfinitePast());
     EXPECT_TRUE(events.ok() && events->size() == 1) << events.status();

@@ -17,6 +17,7 @@
 #include "core/base/env.h"
 #include "core/base/testing/patience.h"
 #include "nlohmann/json.hpp"
+#include "text/replies/reply_parser.h"
 #include "trainer/environment/arithmetic.h"
 #include "trainer/environment/environment_config.h"
 #include "trainer/environment/protocol.h"
@@ -97,6 +98,18 @@ TEST_F(EnvironmentPage, ItsMessagesOfAgentsAreThoseOfTheProtocol) {
   EXPECT_EQ(std::get<AgentOutput>(*ParseEvent(program[1], true).value().what).response_ids.size(), 3U);
 }
 
+TEST_F(EnvironmentPage, ItsMessagesOfClientsAreThoseOfTheProtocol) {
+  const std::string section = Section("### Clients");
+  const std::vector<std::string> host = MessagesOf(section, "host"), program = MessagesOf(section, "program");
+  ASSERT_EQ(host.size(), 1U);
+  const Endpoint endpoint{.base_url = "http://127.0.0.1:34567/episode/KEY/v1", .api_key = "KEY", .model = "policy"};
+  Json run = Json::parse(RunLine(7, 123, {.prompt = "…"}, {.max_tokens = 256}, &endpoint));
+  run["row"] = {{"prompt", "…"}};
+  ExpectSame(host[0], run.dump());
+  ASSERT_EQ(program.size(), 1U);
+  EXPECT_EQ(CheckEndsEpisode(ParseEvent(program[0], /*is_agent=*/false).value()), absl::OkStatus());
+}
+
 TEST_F(EnvironmentPage, ItsProgramPlays) {
   const std::string section = Section("## Programs in any language");
   const size_t begin = section.find("```python\n") + 10;
@@ -138,10 +151,10 @@ TEST_F(EnvironmentPage, ToolCallsAreReadAsItShows) {
     }
     return text;
   };
-  const absl::StatusOr<text::Turn> parsed = ParseToolCalls(ToolFormat::kHermes, block(said));
+  const absl::StatusOr<text::Turn> parsed = text::ReadModelTurn({}, block(said));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(Json::parse(StepLine(1, *parsed))["message"], Json::parse(block(turn)));
-  EXPECT_EQ(absl::StrCat(ParseToolCalls(ToolFormat::kHermes, "<tool_call>{}").status().message(), "\n"), block(error));
+  EXPECT_EQ(absl::StrCat(text::ReadModelTurn({}, "<tool_call>{}").status().message(), "\n"), block(error));
 }
 
 TEST_F(EnvironmentPage, TheCalculatorComputesAsItSays) {

@@ -4,12 +4,15 @@
 //       ┌──► Step(message)    ──► observation      what the environment says next, rewards, whether it is over
 //       └── the model answers ◄──┘
 //
-// An episode is one such conversation: that of one row. An agent turns this round: it asks for the model's tokens as
-// often as it likes, and ends with the tokens that are to be trained on.
+// An episode is one such conversation: that of one row. Agents turn this round, and ask the model as often as they
+// like: one of tokens ends with those that are to be trained on; one of a URL asks for replies to messages, knows
+// nothing of tokens, and ends with its rewards.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -19,6 +22,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "text/chat_template.h"
+#include "text/replies/reply_parser.h"
+
+namespace tdock::engine {
+class TokenConstraint;
+}
 
 namespace tdock::environment {
 
@@ -54,11 +62,32 @@ struct GenerateRequest {
   std::vector<int32_t> prompt_ids;
   int64_t max_tokens = 0;  // 0: as many as there is room for
 };
+
+// What an agent of a URL asks for: the next reply of a conversation, which it gives from its beginning.
+struct ChatRequest {
+  int64_t request = 0;  // its number, to answer it by
+  std::vector<text::Turn> turns = {};
+  std::string tools = {};               // JSON schemas of functions, as a list; empty: there are none
+  std::string template_variables = {};  // a JSON object; empty: none
+  int64_t max_tokens = 0;               // 0: as many as there is room for
+  std::vector<std::string> stop = {};   // texts that end the reply
+  // True once nobody waits for the reply any more. Empty: somebody does. Thread-safe.
+  std::function<bool()> gone = {};
+  // Makes what limits the tokens of a reply to this prompt. Empty: nothing does.
+  using MakeConstraint = std::function<std::unique_ptr<engine::TokenConstraint>(int64_t sample)>;
+  std::function<absl::StatusOr<MakeConstraint>(const std::vector<int32_t>& prompt)> constrain = {};
+};
+
+// Answers either.
 struct Generated {
   std::vector<int32_t> token_ids;
   std::vector<float> log_probs;
   std::string stop_reason;  // "length", "end_token", "stop"
   int64_t weights_version = 0;
+  // To a ChatRequest: what the reply says, the weights that made each token, and the tokens that it was asked with.
+  std::vector<text::ReplyDelta> said = {};
+  std::vector<int64_t> versions = {};
+  std::vector<int32_t> prompt_ids = {};
 };
 
 // How an agent's episode ends.
@@ -71,7 +100,8 @@ struct AgentOutput {
 struct Event {
   EpisodeId episode = 0;
   // An error is of this episode alone.
-  absl::StatusOr<std::variant<Observation, GenerateRequest, AgentOutput>> what;
+  using What = std::variant<Observation, GenerateRequest, ChatRequest, AgentOutput>;
+  absl::StatusOr<What> what;
 };
 
 // Whether it is the last one of its episode, which is then over: an error, an observation that is done or truncated, an
@@ -91,7 +121,9 @@ class Environment {
 
   struct Description {
     std::string tools = {};  // JSON schemas of functions, as a list, for chat templates; empty: there are none
-    bool is_agent = false;
+    bool is_agent = false;   // it asks for tokens
+    // It is an agent of a URL: it asks for replies, and its only observation, which is its last event, has its rewards.
+    bool is_client = false;
     // An episode that a limit ends is asked what it was worth: Conclude().
     bool concludes = false;
   };
@@ -103,7 +135,8 @@ class Environment {
   virtual void Reset(EpisodeId episode, uint64_t seed, const EpisodeRow& row) = 0;
   // What the model said: a turn of the assistant, with "tool_calls" in its fields where it called tools.
   virtual void Step(EpisodeId episode, const text::Turn& message) = 0;
-  // Answers an agent's request.
+  // Answers an agent's request: OutOfRange where a limit of the episode leaves no room for an answer, and Cancelled
+  // where nobody waits for it.
   virtual void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) = 0;
   // In place of Step(), and only where Description::concludes: the model says no more. The next observation is the last
   // one, and truncated; its rewards count and its messages do not.

@@ -40,8 +40,9 @@ absl::Status CheckName(const std::string& name) {
 void BindSource(config::Spec& spec, EnvironmentConfig& c) {
   spec.String("environment.program", &c.program,
               "Command line of a program that plays episodes over its standard input and output; empty: none.");
-  spec.String("environment.function", &c.function,
-              "Python class of environments or agents, as FILE.py:NAME or MODULE:NAME; empty: none.");
+  spec.String(
+      "environment.function", &c.function,
+      "Python class of environments or agents, or function of base_url, as FILE.py:NAME or MODULE:NAME; empty: none.");
   spec.String("environment.url", &c.url, "HTTP server that plays episodes; empty: none.");
   spec.String("environment.name", &c.name,
               absl::StrCat("Environment that is built in: ", absl::StrJoin(BuiltInNames(), ", "), "; empty: none."));
@@ -89,6 +90,15 @@ void BindProcesses(config::Spec& spec, EnvironmentConfig& c) {
       .AtMost(1 << 20);
 }
 
+std::vector<std::pair<std::string, std::optional<text::ReplyForm>>> ToolFormats() {
+  std::vector<std::pair<std::string, std::optional<text::ReplyForm>>> formats = {{"auto", std::nullopt}};
+  for (const std::string& name : text::ReplyFormNames()) {
+    const text::ReplyForm form = *text::ReplyFormNamed(name);
+    formats.emplace_back(form == text::ReplyForm::kPlain ? "none" : name, form);
+  }
+  return formats;
+}
+
 void BindEpisodes(config::Spec& spec, EnvironmentConfig& c) {
   spec.Int("environment.retries", &c.retries, "How often an episode that fails is tried again from its beginning.")
       .AtLeast(0)
@@ -104,9 +114,9 @@ void BindEpisodes(config::Spec& spec, EnvironmentConfig& c) {
       .AtMost(1 << 20);
   spec.Choice("environment.format", &c.format, {{"chat", TurnFormat::kChat}, {"text", TurnFormat::kText}},
               "How turns are written: by the model's chat template, or as they are.");
-  spec.Choice(
-      "environment.tool_format", &c.tool_format, {{"hermes", ToolFormat::kHermes}, {"none", ToolFormat::kNone}},
-      "How the model calls tools: as `<tool_call>{\"name\": …, \"arguments\": {…}}</tool_call>`, or not at all.");
+  spec.Choice("environment.tool_format", &c.tool_format, ToolFormats(),
+              "Form in which the model calls tools: auto is that of its chat template, or hermes where that has none; "
+              "none: it calls nothing.");
   spec.Choice("environment.on_bad_call", &c.on_bad_call, {{"tell", OnBadCall::kTell}, {"end", OnBadCall::kEnd}},
               "What becomes of a call of a tool that cannot be understood: the model is told, or the episode ends.");
   spec.Strings("environment.stop", &c.stop,
@@ -156,7 +166,7 @@ void BindEnvironment(config::Spec& spec, EnvironmentConfig& c) {
        "environment.retries", "environment.on_error"},
       [&c] { return !c.name.empty(); }, "an environment that is built in does not fail");
   unused(
-      {"environment.on_bad_call"}, [&c] { return c.tool_format == ToolFormat::kNone; },
+      {"environment.on_bad_call"}, [&c] { return c.tool_format == text::ReplyForm::kPlain; },
       "no tool is called with environment.tool_format none");
   spec.Unused(
       {"environment.python", "environment.url_token_env", "environment.url_ca_file", "environment.url_verify",

@@ -4,13 +4,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/config/spec.h"
+#include "text/replies/reply_forms.h"
 #include "trainer/environment/environment.h"
-#include "trainer/environment/tool_calls.h"
+#include "trainer/environment/episode_endpoints.h"
 #include "trainer/reward/external/log_lines.h"
 
 namespace tdock::environment {
@@ -56,7 +58,7 @@ struct EnvironmentConfig {
   int64_t max_turns = 8;
   int64_t max_observation_tokens = 1024;
   TurnFormat format = TurnFormat::kChat;
-  ToolFormat tool_format = ToolFormat::kHermes;
+  std::optional<text::ReplyForm> tool_format = {};  // absent: that of the template
   OnBadCall on_bad_call = OnBadCall::kTell;
   std::vector<std::string> stop = {};  // texts that end a turn of the model, beside its end tokens
 
@@ -75,6 +77,8 @@ struct EnvironmentSetup {
   // How agents' completions are sampled.
   double temperature = 1, top_p = 1;
   int64_t max_tokens = 0;  // of an answer with all its turns
+  // Opens the endpoints of agents of a URL. Empty: there can be no such agents.
+  MakeEndpoints endpoints = {};
   // Gets what programs write to their standard error, and what happens to them. Thread-safe.
   reward::LogSink log = [](const std::string&) {};
 };

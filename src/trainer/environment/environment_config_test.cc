@@ -32,6 +32,9 @@ TEST_F(EnvironmentConfigTest, SourcesAreChecked) {
   EXPECT_EQ(LoadMessage("environment: {function: 'games.py:Maze', python: python3.11, memory_gb: 0}"), "");
   EXPECT_EQ(LoadMessage("environment: {url: 'https://games/', url_token_env: TOKEN, max_restarts: 3}"), "");
   EXPECT_EQ(LoadMessage("environment: {program: ./maze --hard, on_error: drop, tool_format: none}"), "");
+  EXPECT_EQ(LoadMessage("environment: {name: calculator, tool_format: qwen_coder}"), "");
+  EXPECT_THAT(LoadMessage("environment: {name: calculator, tool_format: xml}"),
+              Mentions({"environment.tool_format", "auto", "none", "hermes", "glm"}));
   EXPECT_THAT(LoadMessage("environment: {program: ./maze, name: calculator}"),
               Mentions({"grpo.yaml:1", "environment.program", "environment.name", "one environment"}));
   EXPECT_THAT(LoadMessage("environment: {program: \"./maze 'x\"}"), Mentions({"environment.program", "./maze", "a '"}));

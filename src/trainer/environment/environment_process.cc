@@ -56,11 +56,17 @@ void EnvironmentProcess::Conclude(EpisodeId episode, absl::string_view line) {
   Step(episode, line);
 }
 
+void EnvironmentProcess::NoteRequest(EpisodeId episode, int64_t request) {
+  Playing& playing = playing_.at(episode);
+  playing.requests.insert(request);
+  playing.due = {};
+}
+
 void EnvironmentProcess::Answer(EpisodeId episode, int64_t request, absl::string_view line) {
   Playing& playing = playing_.at(episode);
   if (playing.requests.erase(request) == 0) return;
   if (playing.requests.empty()) playing.due = {.by = absl::Now() + options_.timeout};
-  Send(line);
+  if (!line.empty()) Send(line);
 }
 
 void EnvironmentProcess::End(EpisodeId episode) {
@@ -108,6 +114,7 @@ absl::Status EnvironmentProcess::TakeLine(absl::string_view line, std::vector<Ev
 
 absl::Status EnvironmentProcess::Note(const Event& event, Playing& playing) {
   if (!event.what.ok()) return absl::OkStatus();
+  if (hello_->what.is_client) return CheckEndsEpisode(event);  // also while requests are open
   if (const auto* asked = std::get_if<GenerateRequest>(&*event.what)) {
     if (playing.requests.size() == kMostOpenRequests) {
       return absl::InvalidArgumentError(

@@ -42,7 +42,9 @@ class EnvironmentProcess {
   void Step(EpisodeId episode, absl::string_view line);
   // Its next observation is the last one.
   void Conclude(EpisodeId episode, absl::string_view line);
-  // Does nothing for a request that is not open.
+  // An agent of a URL has asked its endpoint.
+  void NoteRequest(EpisodeId episode, int64_t request);
+  // Does nothing for a request that is not open. An empty line is not sent: the endpoint has answered.
   void Answer(EpisodeId episode, int64_t request, absl::string_view line);
   void End(EpisodeId episode);
 

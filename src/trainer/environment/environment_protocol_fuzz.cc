@@ -7,9 +7,9 @@
 #include <variant>
 
 #include "core/base/json_text.h"
+#include "text/replies/reply_parser.h"
 #include "trainer/environment/arithmetic.h"
 #include "trainer/environment/protocol.h"
-#include "trainer/environment/tool_calls.h"
 
 namespace {
 
@@ -35,7 +35,7 @@ void CheckEvent(const absl::StatusOr<Event>& event) {
     }
   } else if (const auto* asked = std::get_if<GenerateRequest>(&*event->what)) {
     Require(!asked->prompt_ids.empty() && asked->max_tokens >= 0 && asked->request >= 0);
-  } else {
+  } else {  // requests of agents of a URL do not come as lines
     const auto& output = std::get<AgentOutput>(*event->what);
     CheckRewards(output.rewards);
     Require(output.response_mask.size() == output.response_ids.size());
@@ -50,8 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(hello.ok() ? hello->episodes >= 1 && hello->episodes <= kMostEpisodes : !hello.status().message().empty());
   CheckEvent(ParseEvent(text, /*is_agent=*/false));
   CheckEvent(ParseEvent(text, /*is_agent=*/true));
-  const auto turn = ParseToolCalls(ToolFormat::kHermes, text);
-  if (turn.ok() && !turn->fields.empty()) Require(!tdock::ReadJson(turn->fields)["tool_calls"].empty());
+  const auto turn = tdock::text::ReadModelTurn({}, text);
+  if (turn.ok() && !turn->fields.empty()) Require(tdock::ReadJson(turn->fields).is_object());
   const auto value = Evaluate(text);
   Require(value.ok() ? !value->empty() : !value.status().message().empty());
   return 0;

@@ -21,6 +21,7 @@
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
 #include "nlohmann/json.hpp"
+#include "trainer/environment/testing/one_request.h"
 
 namespace tdock::environment {
 namespace {
@@ -72,7 +73,12 @@ class GameServer {
           MutexLock lock(mu_);
           requests_.push_back(request);
         }
-        const std::string answer = answer_(Json::parse(request.substr(request.find("\r\n\r\n") + 4)));
+        const size_t head = request.find("\r\n\r\n");
+        if (head == std::string::npos) {  // the client has cut it
+          ::close(socket);
+          return;
+        }
+        const std::string answer = answer_(Json::parse(request.substr(head + 4)));
         (void)!::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL);
         ::shutdown(socket, SHUT_WR);
         char rest[4096];
@@ -203,6 +209,69 @@ TEST_F(HttpEnvironmentTest, AnEpisodeIsOverWithTheAnswerToItsConclusion) {
   EXPECT_TRUE(std::get<Observation>(*Next(1).at(1).what).truncated);
   environment_->Step(1, Says("on"));
   EXPECT_THAT(environment_->Wait(absl::Now() + absl::Milliseconds(200)).status(), Fails(StatusCode::kDeadlineExceeded));
+}
+
+// A server that is an agent of a URL, and answers a run once it may.
+class HttpUrlAgentTest : public HttpEnvironmentTest {
+ protected:
+  ~HttpUrlAgentTest() override {
+    may_end_ = true;
+    environment_.reset();
+  }
+  std::string Run(const Json& asked) {
+    if (asked["type"] == "hello") return Ok({{"type", "hello"}, {"protocol", 1}, {"kind", "client"}});
+    if (asked["type"] == "end") return Ok(Json::object());
+    EXPECT_EQ(asked["type"], "run");
+    EXPECT_EQ(asked["base_url"], "http://here/1");
+    EXPECT_EQ(asked["api_key"], "secret");
+    while (!may_end_) std::this_thread::yield();
+    return Ok({{"type", "observation"}, {"episode", asked["episode"]}, {"rewards", {{"right", 1}}}, {"done", true}});
+  }
+  HttpEnvironmentOptions Agent() {
+    HttpEnvironmentOptions options = Options(server_);
+    options.setup.endpoints = [this]() -> absl::StatusOr<std::unique_ptr<EpisodeEndpoints>> {
+      auto made = std::make_unique<OneRequest>();
+      endpoints_ = made.get();
+      return made;
+    };
+    return options;
+  }
+  void AnswerItsRequest() {
+    Reset(1);
+    const auto events = Next(1);
+    ASSERT_TRUE(events.at(1).what.ok()) << events.at(1).what.status();
+    EXPECT_EQ(std::get<ChatRequest>(*events.at(1).what).request, 4);
+    environment_->Answer(1, 4, Generated{});
+    EXPECT_THAT(endpoints_->answered, testing::ElementsAre(4));
+  }
+
+  std::atomic<bool> may_end_ = false;
+  GameServer server_{[this](const Json& asked) { return Run(asked); }};
+  OneRequest* endpoints_ = nullptr;  // the environment's
+};
+
+TEST_F(HttpUrlAgentTest, EndsItsEpisodeWithTheAnswerToItsRun) {
+  Start(Agent());
+  AnswerItsRequest();
+  may_end_ = true;
+  const auto events = Next(1);
+  EXPECT_THAT(std::get<Observation>(*events.at(1).what).rewards, testing::ElementsAre(testing::Pair("right", 1)));
+  EXPECT_THAT(endpoints_->closed, testing::ElementsAre(1));
+}
+
+TEST_F(HttpUrlAgentTest, HasItsTimeAgainAfterEachReply) {
+  HttpEnvironmentOptions options = Agent();
+  options.timeout = absl::Milliseconds(100);
+  Start(options);
+  AnswerItsRequest();
+  EXPECT_THAT(ErrorOf(1), Fails(StatusCode::kDeadlineExceeded, {"environment.timeout"}));
+  may_end_ = true;
+}
+
+TEST_F(HttpUrlAgentTest, IsRefusedWhereNothingServesEndpoints) {
+  HttpEnvironmentOptions options = Agent();
+  options.setup.endpoints = {};
+  EXPECT_THAT(StartError(options), Fails(StatusCode::kFailedPrecondition, {"URL"}));
 }
 
 TEST_F(HttpEnvironmentTest, RunsHaveNumbersOfTheirOwnForEpisodes) {

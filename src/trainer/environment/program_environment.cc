@@ -46,9 +46,11 @@ class ProgramEnvironment final : public Environment {
 
   void Reset(EpisodeId episode, uint64_t seed, const EpisodeRow& row) override {
     TDOCK_CHECK(description_.has_value(), "Start() comes before the first Reset()");
-    std::string line =
-        description_->is_agent ? RunLine(episode, seed, row, options_.setup) : ResetLine(episode, seed, row);
-    if (!Fits(line)) return Refuse(episode, "the row", line);
+    std::string line = FirstLine(episode, seed, row);
+    if (!Fits(line)) {
+      Forget(episode);
+      return Refuse(episode, "the row", line);
+    }
     queued_.emplace_back(episode, std::move(line));
     Assign();
   }
@@ -69,16 +71,19 @@ class ProgramEnvironment final : public Environment {
 
   void Answer(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated) override {
     const auto found = players_.find(episode);
-    if (found != players_.end()) found->second->Answer(episode, request, GeneratedLine(episode, request, generated));
+    if (found == players_.end()) return;
+    if (endpoints_ == nullptr)
+      return found->second->Answer(episode, request, GeneratedLine(episode, request, generated));
+    endpoints_->Answer(episode, request, generated);
+    found->second->Answer(episode, request, {});
   }
 
   void End(EpisodeId episode) override {
     std::erase_if(queued_, [&](const auto& queued) { return queued.first == episode; });
     std::erase_if(events_, [&](const Event& event) { return event.episode == episode; });
     const auto found = players_.find(episode);
-    if (found == players_.end()) return;
-    found->second->End(episode);
-    players_.erase(found);
+    if (found != players_.end()) found->second->End(episode);
+    Forget(episode);
   }
 
   absl::StatusOr<std::vector<Event>> Wait(absl::Time deadline) override {
@@ -105,11 +110,33 @@ class ProgramEnvironment final : public Environment {
                                                          reward::kMostLineBytes, " can be sent"))});
   }
 
+  absl::Status OpenEndpoints() {
+    if (!options_.setup.endpoints) {
+      return absl::FailedPreconditionError("it is an agent of a URL, and nothing serves endpoints here");
+    }
+    TDOCK_ASSIGN_OR_RETURN(endpoints_, options_.setup.endpoints());
+    return absl::OkStatus();
+  }
+
+  std::string FirstLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row) {
+    if (endpoints_ != nullptr) {
+      const Endpoint endpoint = endpoints_->Open(episode);
+      return RunLine(episode, seed, row, options_.setup, &endpoint);
+    }
+    return description_->is_agent ? RunLine(episode, seed, row, options_.setup) : ResetLine(episode, seed, row);
+  }
+
+  // The episode is over.
+  void Forget(EpisodeId episode) {
+    players_.erase(episode);
+    if (endpoints_ != nullptr) endpoints_->Close(episode);
+  }
+
   absl::Status StartFirst() {
     TDOCK_ASSIGN_OR_RETURN(processes_[0], EnvironmentProcess::Start(options_));
     for (;;) {
       TDOCK_RETURN_IF_ERROR(processes_[0]->Serve(events_));
-      if (processes_[0]->hello()) return absl::OkStatus();
+      if (processes_[0]->hello()) return processes_[0]->hello()->what.is_client ? OpenEndpoints() : absl::OkStatus();
       TDOCK_RETURN_IF_ERROR(Poll(absl::InfiniteFuture()));
     }
   }
@@ -122,6 +149,7 @@ class ProgramEnvironment final : public Environment {
       for (const pollfd& descriptor : process->Watched()) watched.push_back(descriptor);
       deadline = std::min(deadline, process->deadline());
     }
+    if (endpoints_ != nullptr) watched.push_back({.fd = endpoints_->descriptor(), .events = POLLIN, .revents = 0});
     const absl::Duration left = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1));
     const auto milliseconds = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
     if (poll(watched.data(), watched.size(), milliseconds) < 0 && errno != EINTR) {
@@ -131,6 +159,7 @@ class ProgramEnvironment final : public Environment {
   }
 
   void ServeAll() {
+    if (endpoints_ != nullptr) TakeRequests();  // before those that have asked seem to be late
     for (auto& process : processes_) {
       if (process == nullptr) continue;
       const bool was_ready = process->hello().has_value();
@@ -138,15 +167,26 @@ class ProgramEnvironment final : public Environment {
       absl::Status status = process->Serve(events_);
       if (events_.size() > before) failures_ = 0;
       for (size_t i = before; i < events_.size(); ++i) {
-        if (IsLast(events_[i])) players_.erase(events_[i].episode);
+        if (IsLast(events_[i])) Forget(events_[i].episode);
       }
       if (status.ok() && !was_ready && process->hello()) status = CheckLikeFirst(*process->hello());
       if (!status.ok()) Lose(std::move(process), status);
     }
   }
 
+  void TakeRequests() {
+    for (Event& event : endpoints_->Take()) {
+      const auto found = players_.find(event.episode);
+      if (found == players_.end()) continue;  // it is over
+      found->second->NoteRequest(event.episode, std::get<ChatRequest>(*event.what).request);
+      events_.push_back(std::move(event));
+      failures_ = 0;
+    }
+  }
+
   absl::Status CheckLikeFirst(const Hello& hello) const {
-    if (hello.what.is_agent == description_->is_agent && hello.what.tools == description_->tools) {
+    if (hello.what.is_agent == description_->is_agent && hello.what.is_client == description_->is_client &&
+        hello.what.tools == description_->tools) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError("it is of another kind than the first process, or has other tools");
@@ -156,7 +196,7 @@ class ProgramEnvironment final : public Environment {
   void Lose(std::unique_ptr<EnvironmentProcess> process, const absl::Status& why) {
     for (const EpisodeId episode : process->episodes()) {
       const bool blamed = !process->late() || *process->late() == episode;
-      players_.erase(episode);
+      Forget(episode);
       events_.push_back({.episode = episode,
                          .what = blamed ? why
                                         : absl::AbortedError(absl::StrCat(
@@ -210,6 +250,7 @@ class ProgramEnvironment final : public Environment {
   const ProgramEnvironmentOptions options_;
   std::vector<std::unique_ptr<EnvironmentProcess>> processes_;  // null: does not run
   std::optional<Description> description_;
+  std::unique_ptr<EpisodeEndpoints> endpoints_;                  // of agents of a URL
   int64_t episodes_ = 1;                                         // that the first process plays at the same time
   std::deque<std::pair<EpisodeId, std::string>> queued_;         // that no process has room for, with their first line
   absl::flat_hash_map<EpisodeId, EnvironmentProcess*> players_;  // of the episodes that are not over

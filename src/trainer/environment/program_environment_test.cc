@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +20,7 @@
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
+#include "trainer/environment/testing/one_request.h"
 
 namespace tdock::environment {
 namespace {
@@ -357,6 +362,8 @@ TEST_F(ProgramEnvironmentTest, WhatIsNotOfTheProtocolEndsTheProcess) {
       {"observe(m, 'a', done='yes')", {"\"done\"", "yes", "true"}},
       {"say(type='observation', episode=1, messages=[{'role': 'assistant', 'content': 'I'}])",
        {"\"role\"", "assistant", "\"user\""}},
+      {"say(type='observation', episode=1, messages=[{'role': 'user', **{str(i): i for i in range(5000)}}])",
+       {"message", "4096"}},
       {"say(type='generate', episode=1, request=0, prompt_ids=[1])", {"generate", "environment (\"observation\")"}},
   };
   const auto error = [&](absl::string_view what) {
@@ -410,6 +417,73 @@ TEST_F(ProgramEnvironmentTest, AMessageThatIsTooLongIsAnErrorOfItsEpisode) {
   NextOf(2);
   environment_->Step(2, Says(std::string(17 << 20, 'x')));
   EXPECT_THAT(NextOf(2).what.status(), Fails(StatusCode::kInvalidArgument, {"the message", "17825"}));
+}
+
+class UrlAgentTest : public ProgramEnvironmentTest {
+ protected:
+  // A program that gets a run, and does this once it is answered.
+  ProgramEnvironmentOptions Agent(const std::string& script) {
+    ProgramEnvironmentOptions options = Program(absl::StrCat(R"(
+hello(kind="client")
+run = read()
+tell([run["base_url"], run["api_key"], run["model"]])
+while not os.path.exists(F + "answered"): time.sleep(0.005)
+)",
+                                                             script, "\nread()\n"));
+    options.setup.endpoints = [this]() -> absl::StatusOr<std::unique_ptr<EpisodeEndpoints>> {
+      auto made = std::make_unique<OneRequest>();
+      endpoints_ = made.get();
+      return made;
+    };
+    return options;
+  }
+  void AnswerItsRequest() {
+    Reset(1);
+    const Event asked = NextOf(1);
+    ASSERT_TRUE(asked.what.ok()) << asked.what.status();
+    EXPECT_EQ(std::get<ChatRequest>(*asked.what).request, 4);
+    environment_->Answer(1, 4, Generated{});
+    EXPECT_THAT(endpoints_->answered, ElementsAre(4));
+    std::ofstream(folder_ + "/answered") << "yes";
+  }
+
+  OneRequest* endpoints_ = nullptr;  // the environment's
+};
+
+TEST_F(UrlAgentTest, GetsAnEndpointForEachEpisodeWhichEndsWithIt) {
+  Start(Agent("say(type='observation', episode=run['episode'], rewards={'right': 1}, done=True)"));
+  EXPECT_TRUE(description_.is_client);
+  EXPECT_FALSE(description_.is_agent);
+  AnswerItsRequest();
+  const Observation last = Observed(NextOf(1));
+  EXPECT_TRUE(last.done);
+  EXPECT_THAT(last.rewards, ElementsAre(Pair("right", 1)));
+  EXPECT_THAT(endpoints_->closed, ElementsAre(1));
+  const auto logged = Contains(Mentions({"http://here/1", "secret", "small"}));
+  EXPECT_TRUE(Eventually([&] {
+    environment_->Wait(absl::InfinitePast()).IgnoreError();  // reads what the program writes
+    return testing::Value(Log(), logged);
+  }));
+}
+
+TEST_F(UrlAgentTest, MayOnlySayThatItIsDone) {
+  Start(Agent("say(type='observation', episode=run['episode'])"));
+  AnswerItsRequest();
+  EXPECT_THAT(ErrorOf(1), Fails(StatusCode::kInvalidArgument, {"episode 1", "\"done\""}));
+  EXPECT_THAT(endpoints_->closed, ElementsAre(1));
+}
+
+TEST_F(UrlAgentTest, CannotBeWhereNothingServesEndpoints) {
+  ProgramEnvironmentOptions options = Agent("");
+  options.setup.endpoints = {};
+  EXPECT_THAT(StartError(options), Fails(StatusCode::kFailedPrecondition, {"test", "URL"}));
+}
+
+TEST_F(UrlAgentTest, GivenUpItsEndpointIsClosed) {
+  Start(Agent(""));
+  AnswerItsRequest();
+  environment_->End(1);
+  EXPECT_THAT(endpoints_->closed, ElementsAre(1));
 }
 
 TEST_F(ProgramEnvironmentTest, AnAgentAsksForTokensAndGivesWhatIsTrained) {

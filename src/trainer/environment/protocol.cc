@@ -11,6 +11,7 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "text/turn_json.h"
 
 namespace tdock::environment {
 namespace {
@@ -97,27 +98,16 @@ absl::StatusOr<Rewards> ParseRewards(const Json& value) {
 }
 
 absl::StatusOr<text::Turn> ParseTurn(const Json& value) {
-  if (!value.is_object()) return Wrong(value, "message", "an object with \"role\" and \"content\"");
-  text::Turn turn;
-  std::optional<text::Role> role;
-  for (const text::Role known :
-       {text::Role::kSystem, text::Role::kUser, text::Role::kDeveloper, text::Role::kTool, text::Role::kFunction}) {
-    if (Member(value, "role") == std::string(text::RoleName(known))) role = known;
+  const std::string json = JsonText(value);
+  auto message = text::ParseBoundedJson(json, nlohmann::ordered_json::value_t::object, "an object");
+  absl::StatusOr<text::Turn> turn = message.ok() ? text::ReadTurn(*message) : message.status();
+  if (!turn.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its message ", EscapeForMessage(json), " is no turn: ", turn.status().message()));
   }
-  if (!role) {
-    return Wrong(Member(value, "role"), "message's \"role\"",
-                 R"("user", "tool", "system", "developer" or "function": only the model speaks as the assistant)");
-  }
-  turn.role = *role;
-  if (!Member(value, "content").is_string()) {
-    return Wrong(Member(value, "content"), "message's \"content\"", "a text");
-  }
-  turn.content = Member(value, "content").get<std::string>();
-  Json fields = value;
-  fields.erase("role");
-  fields.erase("content");
-  if (!fields.empty()) turn.fields = JsonText(fields);
-  return turn;
+  if (turn->role != text::Role::kAssistant) return turn;
+  return Wrong(Member(value, "role"), "message's \"role\"",
+               R"("user", "tool", "system", "developer" or "function": only the model speaks as the assistant)");
 }
 
 absl::StatusOr<Observation> ParseObservation(const Json& json) {
@@ -194,10 +184,16 @@ std::string ResetLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row) {
   return JsonText(Json{{"type", "reset"}, {"episode", episode}, {"seed", seed}, {"row", RowJson(row)}});
 }
 
-std::string RunLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row, const EnvironmentSetup& setup) {
+std::string RunLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row, const EnvironmentSetup& setup,
+                    const Endpoint* endpoint) {
   const Json sampling = {{"temperature", setup.temperature}, {"top_p", setup.top_p}, {"max_tokens", setup.max_tokens}};
-  return JsonText(
-      Json{{"type", "run"}, {"episode", episode}, {"seed", seed}, {"sampling", sampling}, {"row", RowJson(row)}});
+  Json line{{"type", "run"}, {"episode", episode}, {"seed", seed}, {"sampling", sampling}, {"row", RowJson(row)}};
+  if (endpoint != nullptr) {
+    line["base_url"] = endpoint->base_url;
+    line["api_key"] = endpoint->api_key;
+    line["model"] = endpoint->model;
+  }
+  return JsonText(line);
 }
 
 std::string StepLine(EpisodeId episode, const text::Turn& message) {
@@ -235,8 +231,11 @@ absl::StatusOr<Hello> ParseHello(absl::string_view line) {
   }
   Hello hello;
   if (const Json& kind = Member(json, "kind"); !kind.is_null()) {
-    if (kind != "environment" && kind != "agent") return Wrong(kind, "\"kind\"", R"("environment" or "agent")");
+    if (kind != "environment" && kind != "agent" && kind != "client") {
+      return Wrong(kind, "\"kind\"", R"("environment", "agent" or "client")");
+    }
     hello.what.is_agent = kind == "agent";
+    hello.what.is_client = kind == "client";
   }
   if (const Json& tools = Member(json, "tools"); !tools.is_null() && tools != Json::array()) {
     if (!tools.is_array() || tools.size() > kMostTools) {
@@ -286,6 +285,12 @@ absl::StatusOr<Event> ParseEvent(absl::string_view line, bool is_agent) {
     return absl::InvalidArgumentError(R"(it wrote an "observation" without an error, which an agent never does)");
   }
   return event;
+}
+
+absl::Status CheckEndsEpisode(const Event& event) {
+  if (IsLast(event)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("its observation of episode ", event.episode,
+                                                 " is not \"done\"; that of an agent of a URL ends the episode"));
 }
 
 }  // namespace tdock::environment

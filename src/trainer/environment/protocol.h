@@ -19,6 +19,11 @@
 //   host     {"type":"generated","episode":7,"request":0,"token_ids":[…],"log_probs":[…],"stop_reason":"end_token",
 //             "weights_version":3}                                   or "error":"…" in place of the tokens
 //   program  {"type":"output","episode":7,"prompt_ids":[…],"response_ids":[…],"response_mask":[…],"rewards":{…}}
+//
+// and with "kind":"client", which asks the endpoint of its episode
+//
+//   host     {"type":"run",…,"base_url":"http://127.0.0.1:34567/episode/KEY/v1","api_key":"KEY","model":"small"}
+//   program  {"type":"observation","episode":7,"rewards":{…},"done":true}
 #pragma once
 
 #include <cstddef>
@@ -42,7 +47,9 @@ inline constexpr size_t kMostRewardName = 100;  // bytes
 // Lines without their ends, which are also the bodies of HTTP requests. Invalid UTF-8 is replaced.
 std::string HelloLine(const EnvironmentSetup& setup);
 std::string ResetLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row);
-std::string RunLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row, const EnvironmentSetup& setup);
+// `endpoint`: of an agent of a URL; else null.
+std::string RunLine(EpisodeId episode, uint64_t seed, const EpisodeRow& row, const EnvironmentSetup& setup,
+                    const Endpoint* endpoint = nullptr);
 std::string StepLine(EpisodeId episode, const text::Turn& message);
 std::string GeneratedLine(EpisodeId episode, int64_t request, const absl::StatusOr<Generated>& generated);
 std::string ConcludeLine(EpisodeId episode);
@@ -59,5 +66,8 @@ absl::StatusOr<Hello> ParseHello(absl::string_view line);
 // A later line. InvalidArgument, saying what is wrong with it: no JSON, no such message, numbers that are not finite,
 // lists that do not fit each other. The event has an error if the program says that the episode has one.
 absl::StatusOr<Event> ParseEvent(absl::string_view line, bool is_agent);
+
+// InvalidArgument for an event of an agent of a URL that does not end its episode.
+absl::Status CheckEndsEpisode(const Event& event);
 
 }  // namespace tdock::environment
