@@ -33,13 +33,25 @@ void BindRunEnvironment(config::Spec& spec, RunConfig& c, const RolloutSection& 
 }
 
 absl::StatusOr<std::unique_ptr<environment::Environment>> MakeRunEnvironment(
-    const RunConfig& config, const RolloutSection& rollout, const std::function<void(const std::string&)>& log) {
-  return environment::MakeEnvironment(config.environment, {.columns = config.data.columns.keep,
-                                                           .model = config.model.path,
-                                                           .temperature = rollout.temperature,
-                                                           .top_p = 1,
-                                                           .max_tokens = rollout.max_response_length,
-                                                           .log = log});
+    const RunConfig& config, const RolloutSection& rollout, const PlayedModel& model,
+    const std::function<void(const std::string&)>& log) {
+  const environment::EnvironmentConfig& c = config.environment;
+  const bool is_chat = c.format == environment::TurnFormat::kChat;
+  const environment::EndpointOptions endpoints{.model = "policy",
+                                               .tokenizer = &model.tokenizer,
+                                               .chat_template = is_chat ? model.chat_template : nullptr,
+                                               .reply_form = c.tool_format,
+                                               .end_tokens = model.end_tokens,
+                                               .temperature = rollout.temperature,
+                                               .log = log};
+  return environment::MakeEnvironment(
+      c, {.columns = config.data.columns.keep,
+          .model = config.model.path,
+          .temperature = rollout.temperature,
+          .top_p = 1,
+          .max_tokens = rollout.max_response_length,
+          .endpoints = [endpoints] { return environment::OpenEpisodeEndpoints(endpoints); },
+          .log = log});
 }
 
 EpisodeOptions EpisodesOf(const RunConfig& config, const RolloutSection& rollout, const LengthLimits& limits,

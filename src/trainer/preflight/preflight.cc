@@ -96,8 +96,10 @@ absl::StatusOr<std::optional<EnvironmentTrial>> TryEnvironment(const Recipe& rec
                                                                Clock& clock) {
   if (!config.environment.used() || data.some.empty()) return std::nullopt;
   const RolloutSection& rollout = *recipe.shape().rollout;
-  TDOCK_ASSIGN_OR_RETURN(const auto environment, MakeRunEnvironment(config, rollout, inputs.log));
   const text::ChatTemplate* chat_template = inputs.chat_template ? &*inputs.chat_template : nullptr;
+  TDOCK_ASSIGN_OR_RETURN(
+      const auto environment,
+      MakeRunEnvironment(config, rollout, {*inputs.tokenizer, chat_template, inputs.end_tokens}, inputs.log));
   const EpisodeOptions options = EpisodesOf(
       config, rollout, {.max_model_len = recipe.longest_tokens(), .leaves_last_position = rollout.leave_last_position},
       *inputs.tokenizer, chat_template, {});

@@ -57,13 +57,15 @@ class Prober {
 
   // Where the recipe has an environment: before the first call of Add().
   absl::Status PlayEpisodes(const Recipe& recipe, const RunConfig& config) {
-    TDOCK_ASSIGN_OR_RETURN(environment_, MakeRunEnvironment(config, rollout_, inputs_.log));
+    const text::ChatTemplate* const chat_template = inputs_.chat_template ? &*inputs_.chat_template : nullptr;
+    TDOCK_ASSIGN_OR_RETURN(
+        environment_,
+        MakeRunEnvironment(config, rollout_, {*inputs_.tokenizer, chat_template, inputs_.end_tokens}, inputs_.log));
     const LengthLimits limits{.max_model_len = recipe.longest_tokens(),
                               .leaves_last_position = rollout_.leave_last_position};
     of_episodes_ = MakeLocalEngine(*inputs_.decoder, options_);
     player_.emplace(*inputs_.decoder, *of_episodes_, *environment_,
-                    EpisodesOf(config, rollout_, limits, *inputs_.tokenizer,
-                               inputs_.chat_template ? &*inputs_.chat_template : nullptr, sampling_));
+                    EpisodesOf(config, rollout_, limits, *inputs_.tokenizer, chat_template, sampling_));
     return absl::OkStatus();
   }
 

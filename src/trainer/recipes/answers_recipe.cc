@@ -181,7 +181,8 @@ absl::Status AnswersRecipe::AddEvaluations(const RunParts& parts, Plan& plan) {
 
 absl::Status AnswersRecipe::AddEpisodeEvaluation(const RunParts& parts, const AnswerEvaluationOptions& options,
                                                  Plan& plan) const {
-  TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, parts.log));
+  const PlayedModel model{parts.tokenizer, parts.chat_template, parts.end_tokens};
+  TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, model, parts.log));
   AnswerEvaluationOptions with_texts = options;
   with_texts.engine.tokenizer = &parts.tokenizer;
   plan.evaluations.push_back(MakeEpisodeEvaluation(
@@ -225,7 +226,8 @@ absl::Status AnswersRecipe::AddRollout(const RunParts& parts, bool bypass, Stage
 }
 
 absl::Status AnswersRecipe::AddTurns(const RunParts& parts, const RolloutPuts& puts, Stages& stages) const {
-  TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, parts.log));
+  const PlayedModel model{parts.tokenizer, parts.chat_template, parts.end_tokens};
+  TDOCK_ASSIGN_OR_RETURN(auto environment, MakeRunEnvironment(config_, config_.rollout, model, parts.log));
   stages.push_back(
       MakeTurnsStage(parts.policy, parts.answers(config_, config_.rollout, &parts.tokenizer), std::move(environment),
                      {.episodes = EpisodesOf(config_, config_.rollout, Limits(), parts.tokenizer, parts.chat_template,

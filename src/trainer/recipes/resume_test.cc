@@ -473,8 +473,9 @@ TEST(GoingOn, InAnotherFolderLeavesTheFirstRunAsItIs) {
 
 // tests/data/checkpoint_1 is step 4 of this run, saved with trainer.save_freq=4 and trainer.max_checkpoints_to_keep=0.
 TEST(GoingOn, FromACheckpointOfTheFirstVersionIsPossible) {
-  SmallRun run("sft", {"model.hidden_size=8", "model.intermediate_size=8", "model.num_hidden_layers=1",
-                       "trainer.total_training_steps=6", "trainer.ema_decay=0.9", "optim.lr=1e-2"});
+  SmallRun run("sft",
+               {"model.hidden_size=8", "model.intermediate_size=8", "model.num_hidden_layers=1",
+                "trainer.total_training_steps=6", "trainer.ema_decay=0.9", "optim.lr=1e-2", "data.train_on=replies"});
   const auto result = run.Train({.overrides = {"trainer.resume_mode=tests/data/checkpoint_1"}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 6);

@@ -10,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
-#include "trainer/environment/tool_calls.h"
 #include "trainer/stages/agent_output.h"
+#include "trainer/stages/conversations.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::trainer {
@@ -53,6 +53,14 @@ class EpisodePlayer::Impl {
   absl::Duration waited() const { return waited_; }
 
  private:
+  // A reply that an agent of a URL waits for.
+  struct OpenReply {
+    engine::RequestId request = 0;
+    size_t conversation = 0;
+    bool may_be_cut = false;  // the agent has set its length
+    std::function<bool()> gone = {};
+  };
+
   // An episode that is played.
   struct OpenEpisode {
     EpisodeId id = 0;  // of this try; 0: it is over
@@ -61,6 +69,11 @@ class EpisodePlayer::Impl {
     bool concluding = false;                              // it has reached a limit, and its last rewards are due
     std::map<engine::RequestId, int64_t> requests = {};   // open, and their numbers among the agent's
     std::map<int64_t, AgentGeneration> generations = {};  // of an agent, by those numbers
+    // Of an agent of a URL.
+    std::optional<Conversations> conversations = {};
+    std::map<int64_t, OpenReply> open_replies = {};  // by those numbers
+    std::map<uint64_t, uint64_t> asked_before = {};  // how often, by hashes of prompts
+    absl::Status limit = absl::OkStatus();           // that it has reached
     int64_t bad_calls = 0, failed_tries = 0, generated = 0;
   };
 
@@ -78,6 +91,7 @@ class EpisodePlayer::Impl {
       TDOCK_RETURN_IF_ERROR(CheckRules(options_.rules, description->is_agent));
       options_.rules.tools = std::move(description->tools);
       is_agent_ = description->is_agent;
+      is_client_ = description->is_client;
       concludes_ = description->concludes;
       started_ = true;
     }
@@ -96,7 +110,9 @@ class EpisodePlayer::Impl {
 
   absl::Status HearEnvironment() {
     // An agent may ask at any time; otherwise either the model or the environment has the word.
-    if (by_id_.empty() || (!is_agent_ && by_id_.size() == by_request_.size())) return absl::OkStatus();
+    const bool asks_any_time = is_agent_ || is_client_;
+    if (by_id_.empty() || (!asks_any_time && by_id_.size() == by_request_.size())) return absl::OkStatus();
+    if (is_client_) DropUnwanted();
     const bool idle = !engine_.HasWork();
     const absl::Time begun = absl::Now();
     absl::StatusOr<std::vector<environment::Event>> events =
@@ -122,8 +138,8 @@ class EpisodePlayer::Impl {
     play.id = ++last_id_;
     play.replies = 0;
     play.concluding = false;
-    play.transcript.reset();
-    play.generations.clear();
+    play.limit = absl::OkStatus();
+    Clear(play);
     by_id_[play.id] = number;
     environment_.Reset(play.id, starts_[number].seed, starts_[number].row);
   }
@@ -131,6 +147,7 @@ class EpisodePlayer::Impl {
   // ---- What the environment says.
 
   absl::Status On(size_t number, environment::Observation& said) {
+    if (is_client_) return OnClientEnd(number, said);
     OpenEpisode& play = plays_[number];
     const bool first = !play.transcript.has_value();
     if (first) {
@@ -212,7 +229,11 @@ class EpisodePlayer::Impl {
     if (!answer.status.ok()) return Annotate(answer.status, absl::StrCat("episode ", place.number));
     play.generated += std::ssize(answer.completion.tokens);
     if (place.request.has_value()) {
-      TellAgent(play, *place.request, std::move(answer.completion));
+      if (is_client_) {
+        TellClient(play, *place.request, std::move(answer.completion));
+      } else {
+        TellAgent(play, *place.request, std::move(answer.completion));
+      }
       return absl::OkStatus();
     }
     return OnReply(place.number, answer.completion);
@@ -227,7 +248,7 @@ class EpisodePlayer::Impl {
       play.transcript->AddReply(completion, as_it_is);
       return Stop(number);
     }
-    const absl::StatusOr<text::Turn> message = environment::ParseToolCalls(options_.rules.tool_format, said);
+    const absl::StatusOr<text::Turn> message = play.transcript->ReadReply(said);
     play.transcript->AddReply(completion, message.ok() ? *message : as_it_is);
     if (message.ok()) {
       environment_.Step(play.id, *message);
@@ -301,11 +322,118 @@ class EpisodePlayer::Impl {
     return TokensOf(output, generations, *options_.rules.tokenizer);
   }
 
+  // ---- Agents of a URL.
+
+  absl::Status On(size_t number, environment::ChatRequest& asked) {
+    OpenEpisode& play = plays_[number];
+    if (!play.conversations) play.conversations.emplace(options_.rules, starts_[number].row);
+    const absl::Status added = AddForClient(number, asked);
+    if (added.ok()) return added;
+    if (absl::IsOutOfRange(added)) play.limit.Update(added);
+    environment_.Answer(play.id, asked.request, added);
+    return absl::OkStatus();
+  }
+
+  absl::Status AddForClient(size_t number, environment::ChatRequest& asked) {
+    OpenEpisode& play = plays_[number];
+    if (play.replies + std::ssize(play.open_replies) >= options_.max_turns) {
+      return absl::OutOfRangeError(absl::StrCat("the episode has the ", options_.max_turns,
+                                                " replies that it may have (environment.max_turns)"));
+    }
+    TDOCK_ASSIGN_OR_RETURN(Conversations::Asked in, play.conversations->Ask(asked, [&](int64_t used, int64_t before) {
+      absl::StatusOr<int64_t> room = Room(used, before);
+      return room.ok() ? room : absl::OutOfRangeError(room.status().message());
+    }));
+    OpenReply reply{.conversation = in.conversation, .gone = std::move(asked.gone)};
+    reply.may_be_cut = asked.max_tokens > 0 && asked.max_tokens <= in.room;
+    const absl::StatusOr<engine::RequestId> request = AskFor(number, asked, in);
+    if (!request.ok()) {
+      play.conversations->GiveUp(in.conversation);
+      return request.status();
+    }
+    reply.request = *request;
+    play.open_replies[asked.request] = std::move(reply);
+    play.requests[*request] = asked.request;
+    by_request_[*request] = {number, asked.request};
+    return absl::OkStatus();
+  }
+
+  // The random numbers follow from the tokens and how often the same were asked before, not from when.
+  absl::StatusOr<engine::RequestId> AskFor(size_t number, const environment::ChatRequest& asked,
+                                           const Conversations::Asked& in) {
+    uint64_t hash = 0;
+    for (const int32_t token : in.tokens) hash = MixBits(hash ^ static_cast<uint64_t>(token));
+    const uint64_t before = plays_[number].asked_before[hash]++;
+    const uint64_t identity = DeriveSeed(DeriveSeed(starts_[number].identity, hash), before);
+    engine::Request request =
+        RequestFor(in.tokens, identity, asked.max_tokens > 0 ? std::min(in.room, asked.max_tokens) : in.room);
+    request.sampling.stop.insert(request.sampling.stop.end(), asked.stop.begin(), asked.stop.end());
+    if (asked.constrain) {
+      TDOCK_ASSIGN_OR_RETURN(request.constrain, asked.constrain(in.tokens));
+    }
+    return engine_.Add(std::move(request));
+  }
+
+  void TellClient(OpenEpisode& play, int64_t request, engine::Completion completion) {
+    const OpenReply reply = std::move(play.open_replies.extract(request).mapped());
+    if (reply.gone && reply.gone()) return GiveUpReply(play, request, reply);
+    ++play.replies;
+    if (!completion.finished && !reply.may_be_cut) {
+      play.limit.Update(absl::OutOfRangeError("a reply has no room for its end (data.max_response_length)"));
+    }
+    environment::Generated generated{.token_ids = completion.tokens,
+                                     .log_probs = completion.log_probs,
+                                     .stop_reason = engine::NameOf(completion.finish_reason)};
+    for (const engine::WeightsSpan& span : completion.weights) {
+      generated.versions.insert(generated.versions.end(), static_cast<size_t>(span.tokens), span.version);
+    }
+    Conversations::Reply said = play.conversations->AddReply(reply.conversation, completion);
+    generated.prompt_ids = std::move(said.prompt_ids);
+    generated.said = std::move(said.said);
+    environment_.Answer(play.id, request, generated);
+  }
+
+  // Gives up replies that nobody waits for any more.
+  void DropUnwanted() {
+    for (OpenEpisode& play : plays_) {
+      for (auto open = play.open_replies.begin(); open != play.open_replies.end();) {
+        const auto& [number, reply] = *open;
+        if (!reply.gone || !reply.gone()) {
+          ++open;
+          continue;
+        }
+        engine_.Abort(reply.request).IgnoreError();  // it may have ended in this very step
+        by_request_.erase(reply.request);
+        play.requests.erase(reply.request);
+        GiveUpReply(play, number, reply);
+        open = play.open_replies.erase(open);
+      }
+    }
+  }
+
+  void GiveUpReply(OpenEpisode& play, int64_t request, const OpenReply& reply) {
+    play.conversations->GiveUp(reply.conversation);
+    environment_.Answer(play.id, request, absl::CancelledError("nobody waits for this reply"));
+  }
+
+  // The agent is done.
+  absl::Status OnClientEnd(size_t number, const environment::Observation& said) {
+    OpenEpisode& play = plays_[number];
+    if (play.replies == 0) {
+      return Fail(number, play.limit.ok() ? absl::InvalidArgumentError("it ended without a reply of the model")
+                                          : Annotate(play.limit, "it ended without a reply of the model"));
+    }
+    play.conversations->AddRewards(said.rewards);
+    return Finish(number, said.truncated || !play.limit.ok());
+  }
+
   // ---- How an episode ends.
 
   // Its environment has an error, and is done with this try.
   absl::Status Fail(size_t number, const absl::Status& why) {
     OpenEpisode& play = plays_[number];
+    // Many agents fail where a limit refuses them a reply.
+    if (is_client_ && !play.limit.ok() && play.replies > 0) return Finish(number, /*truncated=*/true);
     ++play.failed_tries;
     by_id_.erase(play.id);
     Abandon(play);
@@ -337,24 +465,26 @@ class EpisodePlayer::Impl {
   }
 
   absl::Status Finish(size_t number, bool truncated) {
-    PlayedEpisode episode = SoFar(plays_[number]);
-    episode.finished = !truncated;
+    const OpenEpisode& play = plays_[number];
+    PlayedEpisode episode = SoFar(play);
+    episode.finished = !truncated && (!play.conversations || play.conversations->row_is_finished());
     episode.truncated = truncated;
     return Leave(number, std::move(episode));
   }
 
   static PlayedEpisode SoFar(const OpenEpisode& play) {
     PlayedEpisode episode;
-    if (!play.transcript.has_value()) return episode;
-    const Transcript& transcript = *play.transcript;
+    const bool has_row = play.conversations.has_value() && play.conversations->has_row();
+    if (!has_row && !play.transcript.has_value()) return episode;
+    const Transcript& transcript = has_row ? play.conversations->row() : *play.transcript;
     episode.prompt = transcript.prompt();
     episode.response = transcript.response();
     episode.mask = transcript.mask();
     episode.log_probs = transcript.log_probs();
-    episode.turns = transcript.turns();
+    episode.turns = has_row ? play.conversations->AllTurns() : transcript.turns();
     episode.rewards = transcript.first_rewards();
     for (const TranscriptTurn& turn : episode.turns) environment::AddRewards(turn.rewards, episode.rewards);
-    episode.forks = transcript.forks();
+    episode.forks = has_row ? play.conversations->forks() : transcript.forks();
     return episode;
   }
 
@@ -370,9 +500,16 @@ class EpisodePlayer::Impl {
     episode.bad_calls = play.bad_calls;
     episode.failed_tries = play.failed_tries;
     episode.generated = play.generated;
+    Clear(play);
+    return (*on_end_)(number, std::move(episode));
+  }
+
+  static void Clear(OpenEpisode& play) {
     play.transcript.reset();
     play.generations.clear();
-    return (*on_end_)(number, std::move(episode));
+    play.conversations.reset();
+    play.open_replies.clear();
+    play.asked_before.clear();
   }
 
   // Its requests are not waited for any more.
@@ -402,7 +539,7 @@ class EpisodePlayer::Impl {
   AnswerEngine& engine_;
   environment::Environment& environment_;
   EpisodeOptions options_;
-  bool started_ = false, is_agent_ = false, concludes_ = false;
+  bool started_ = false, is_agent_ = false, is_client_ = false, concludes_ = false;
   EpisodeId last_id_ = 0;
   absl::Duration waited_;
 

@@ -110,11 +110,11 @@ TEST_F(ModelScoresTest, WhatCannotBeReadIsAnErrorThatSaysWhy) {
   };
   const char* const turns = R"([{"role": "user", "content": "q"}])";
   EXPECT_THAT(refused({.messages = turns, .response_text = "a"}, nullptr), says({"answer 0", "chat_template.jinja"}));
-  EXPECT_THAT(refused({.messages = "{}", .response_text = "a"}, &*chatml_), says({"answer 0", "JSON list"}));
+  EXPECT_THAT(refused({.messages = "{}", .response_text = "a"}, &*chatml_), says({"answer 0", "a list"}));
   EXPECT_THAT(refused({.messages = R"([{"role": "king", "content": "q"}])", .response_text = "a"}, &*chatml_),
               says({"answer 0", "\"king\""}));
   EXPECT_THAT(refused({.messages = R"([{"role": "user", "content": null}])", .response_text = "a"}, &*chatml_),
-              says({"answer 0", "a role", "a content"}));
+              says({"answer 0", "turn 1", "\"content\""}));
   const std::string longer(200, 'a');
   EXPECT_THAT(refused({.prompt_text = "q", .response_text = longer}, nullptr), says({"answer 0", "96 positions"}));
 }

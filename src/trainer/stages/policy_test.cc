@@ -341,6 +341,37 @@ TEST(LogProbs, OfABatchInvariantDecoderAreThoseOfTheRolloutToTheLastBit) {
   }
 }
 
+TEST(LogProbs, OfABatchInvariantDecoderAreThoseOfTheEnginesPromptsToTheLastBit) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    Fixture fixture(at::kCPU, type);
+    fixture.decoder.SetBatchInvariant(true);
+    // The engine takes a prompt and its response for one prompt.
+    std::vector<engine::Request> requests;
+    for (size_t i = 0; i < fixture.samples.size(); ++i) {
+      engine::Request& request = requests.emplace_back();
+      request.prompt.tokens = fixture.prompts[i];
+      request.prompt.tokens.insert(request.prompt.tokens.end(), fixture.responses[i].begin(),
+                                   fixture.responses[i].end());
+      request.prompt_log_probs = 0;
+    }
+    std::vector<engine::PromptLogProbs> found(requests.size());
+    engine::Engine scorer(fixture.decoder, {.max_step_tokens = 11});
+    const absl::Status status = scorer.AnswerAll(requests, [&](std::span<engine::Answer> ended) {
+      for (const engine::Answer& answer : ended) found[answer.request] = answer.completion.prompt_log_probs;
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(status.ok()) << status;
+    std::vector<float> scored;
+    for (size_t i = 0; i < found.size(); ++i) {
+      for (size_t t = fixture.prompts[i].size() - 1; t < found[i]->size(); ++t)
+        scored.push_back((*found[i])[t].log_prob);
+    }
+    Workers two(2);
+    const at::Tensor own = LogProbs(fixture.decoder, fixture.samples, {.workers = two});
+    EXPECT_TRUE(own.equal(at::tensor(scored))) << type;
+  }
+}
+
 TEST(LogProbs, OfABatchInvariantDecoderAreTheSameBitsForAnyCut) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     Fixture fixture(at::kCPU, type);

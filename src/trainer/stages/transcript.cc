@@ -10,7 +10,6 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "text/conversation.h"
-#include "trainer/environment/tool_calls.h"
 
 namespace tdock::trainer {
 namespace {
@@ -51,6 +50,40 @@ absl::Status CheckRules(const TurnRules& rules, bool is_agent) {
   return absl::InvalidArgumentError(
       "environment.format=chat renders turns by a chat template, and the model has none: name one in data.template, or "
       "set environment.format to text");
+}
+
+// A template says nothing of turns that it does not write.
+Transcript::Transcript(const TurnRules& rules)
+    : rules_(&rules),
+      reading_(text::ReadingOf(rules.tool_format,
+                               rules.format == environment::TurnFormat::kChat ? rules.chat_template : nullptr,
+                               rules.tools)) {}
+
+absl::StatusOr<text::Turn> Transcript::ReadReply(absl::string_view said, const std::string& id_seed) const {
+  text::TurnReading reading = reading_;
+  reading.options.id_seed = id_seed;
+  return text::ReadModelTurn(reading, said, text::OpensReasoning(reading.form, rendered_));
+}
+
+text::ParsedReply Transcript::ParseReply(absl::string_view said, const std::string& id_seed) const {
+  text::ReplyOptions options = reading_.options;
+  options.reasoning_open = text::OpensReasoning(reading_.form, rendered_);
+  options.id_seed = id_seed;
+  return text::ParseReply(reading_.form, said, std::move(options));
+}
+
+absl::Status Transcript::BeginWith(const std::vector<text::Turn>& turns, const environment::EpisodeRow& row) {
+  TDOCK_ASSIGN_OR_RETURN(Next next, Render(turns));
+  if (rules_->format == environment::TurnFormat::kText) {
+    prompt_ = next.text == row.prompt ? row.prompt_ids : std::move(next.ids);
+    if (prompt_.empty()) return absl::InvalidArgumentError("the messages have no text");
+    SetTail(prompt_);
+    return absl::OkStatus();
+  }
+  prompt_ = std::move(next.ids);
+  rendered_ = std::move(next.rendered);
+  conversation_ = std::move(next.said);
+  return absl::OkStatus();
 }
 
 absl::Status Transcript::Begin(const environment::EpisodeRow& row) {
@@ -155,8 +188,7 @@ absl::StatusOr<Transcript::Next> Transcript::RenderText(std::vector<text::Turn> 
 
 // Whether a reply, as the template renders it, is what the model said: calls of tools, and text up to white space.
 bool Transcript::SaysTheSame(absl::string_view rendered) const {
-  const auto own = environment::ParseToolCalls(rules_->tool_format, reply_);
-  const auto as_rendered = environment::ParseToolCalls(rules_->tool_format, rendered);
+  const auto own = ReadReply(reply_), as_rendered = ReadReply(rendered);
   if (!own.ok() || !as_rendered.ok()) return WithoutSpace(rendered) == WithoutSpace(reply_);
   const auto json = [](const text::Turn& turn) {
     return turn.fields.empty() ? nlohmann::json() : ReadJson(turn.fields);

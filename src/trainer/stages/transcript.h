@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/completion.h"
 #include "text/chat_template.h"
+#include "text/replies/reply_parser.h"
 #include "text/tokenizer.h"
 #include "trainer/environment/environment.h"
 #include "trainer/environment/environment_config.h"
@@ -31,7 +33,7 @@ namespace tdock::trainer {
 // How turns become tokens. What it points to must outlive its use.
 struct TurnRules {
   environment::TurnFormat format = environment::TurnFormat::kChat;
-  environment::ToolFormat tool_format = environment::ToolFormat::kHermes;
+  std::optional<text::ReplyForm> tool_format = {};  // absent: that of the template
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;  // with kChat
   std::string tools = {};                             // as Environment::Description has them
@@ -59,15 +61,23 @@ struct TranscriptTurn {
 class Transcript {
  public:
   // The rules must outlive it.
-  explicit Transcript(const TurnRules& rules) : rules_(&rules) {}
+  explicit Transcript(const TurnRules& rules);
 
   // Begins with the row's prompt, as the data has it. InvalidArgument if the row is none that the rules can render: one
   // without turns, with kChat, or whose tokens are not those of its turns.
   absl::Status Begin(const environment::EpisodeRow& row);
+  // Begins with the turns of an agent, and with the tools, as a whole. The text of the row's prompt becomes its tokens.
+  // The errors of AddFirst().
+  absl::Status BeginWith(const std::vector<text::Turn>& turns, const environment::EpisodeRow& row);
   // Then with the tools, and what the environment says before the first answer. InvalidArgument for what the template
   // refuses and the tokenizer cannot express.
   absl::Status AddFirst(const environment::Observation& first);
 
+  // Reads what the model says next as a turn; ids of calls are those of ReplyOptions::id_seed. The errors of
+  // text::ReadModelTurn().
+  absl::StatusOr<text::Turn> ReadReply(absl::string_view said, const std::string& id_seed = {}) const;
+  // The same in its parts.
+  text::ParsedReply ParseReply(absl::string_view said, const std::string& id_seed) const;
   // What the model said, which is `message` to the environment.
   void AddReply(const engine::Completion& completion, const text::Turn& message);
 
@@ -108,6 +118,7 @@ class Transcript {
   void SetTail(std::span<const int32_t> ids);
 
   const TurnRules* rules_;
+  text::TurnReading reading_;
   std::vector<text::Turn> conversation_;  // of kChat
   std::string rendered_;                  // of kChat: what the model was last asked with
   std::vector<int32_t> prompt_, response_;

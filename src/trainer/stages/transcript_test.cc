@@ -11,7 +11,6 @@
 #include "core/base/testing/fails.h"
 #include "text/char_tokenizer.h"
 #include "text/conversation.h"
-#include "trainer/environment/tool_calls.h"
 
 namespace tdock::trainer {
 namespace {
@@ -61,9 +60,6 @@ class TranscriptTest : public testing::Test {
   std::string Text(const std::vector<int32_t>& ids) const {
     return *tokenizer_->Decode(ids, text::SpecialTokens::kKeep);
   }
-  static text::Turn Message(const std::string& said) {
-    return *environment::ParseToolCalls(environment::ToolFormat::kHermes, said);
-  }
 
   const std::unique_ptr<text::CharTokenizer> tokenizer_ = AsciiTokenizer();
   const text::Turn question_{.role = Role::kUser, .content = "1+1?"};
@@ -76,7 +72,7 @@ TEST_F(TranscriptTest, WhatIsSaidIsWhatTheTemplateAddsUpToTheNextAnswer) {
   ASSERT_EQ(transcript.Begin(Row(form)), absl::OkStatus());
   ASSERT_EQ(transcript.AddFirst({}), absl::OkStatus());
   EXPECT_EQ(transcript.prompt(), Asking(form, {question_}));
-  transcript.AddReply(Sampled("Two."), Message("Two."));
+  transcript.AddReply(Sampled("Two."), *transcript.ReadReply("Two."));
   const text::Turn more{.role = Role::kUser, .content = "Sure?"};
   auto next = transcript.Render({more});
   ASSERT_TRUE(next.ok()) << next.status();
@@ -115,7 +111,7 @@ TEST_F(TranscriptTest, AReplyStaysAsItWasSampledWhereTheTemplateWritesTheSameOth
   ASSERT_EQ(transcript.AddFirst({}), absl::OkStatus());
   EXPECT_EQ(transcript.prompt(), Asking(form, {question_}, kTools)) << "with the tools";
   const std::string said = R"(  <tool_call>{"arguments":{"a":1},"name":"add"}</tool_call>)";
-  transcript.AddReply(Sampled(said), Message(said));
+  transcript.AddReply(Sampled(said), *transcript.ReadReply(said));
   auto next = transcript.Render({{.role = Role::kTool, .content = "2"}});
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_FALSE(next->fork) << Text(next->ids);
@@ -135,7 +131,7 @@ TEST_F(TranscriptTest, ATemplateThatDropsThinkingForksTheRow) {
   ASSERT_EQ(transcript.Begin(Row(form)), absl::OkStatus());
   ASSERT_EQ(transcript.AddFirst({}), absl::OkStatus());
   const std::string said = "<think>hm</think>Two.";
-  transcript.AddReply(Sampled(said), Message(said));
+  transcript.AddReply(Sampled(said), *transcript.ReadReply(said));
   auto next = transcript.Render({{.role = Role::kUser, .content = "Sure?"}});
   ASSERT_TRUE(next.ok()) << next.status();
   ASSERT_TRUE(next->fork);

@@ -24,6 +24,7 @@ namespace tdock::trainer {
 namespace {
 
 using environment::AgentOutput;
+using environment::ChatRequest;
 using environment::GenerateRequest;
 using environment::Observation;
 using environment::OnError;
@@ -88,7 +89,7 @@ class TurnsStageTest : public testing::Test {
   TurnsOptions Options() const {
     TurnsOptions options;
     options.episodes.rules = {.format = environment::TurnFormat::kText,
-                              .tool_format = environment::ToolFormat::kNone,
+                              .tool_format = text::ReplyForm::kPlain,
                               .tokenizer = tokenizer_.get()};
     options.episodes.max_response_length = 24;
     options.episodes.retries = 0;
@@ -316,9 +317,8 @@ TEST_F(TurnsStageTest, AnEnvironmentThatConcludesIsAskedWhatACutEpisodeWasWorth)
 }
 
 TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
-  const TurnRules rules{.format = environment::TurnFormat::kText,
-                        .tool_format = environment::ToolFormat::kNone,
-                        .tokenizer = tokenizer_.get()};
+  const TurnRules rules{
+      .format = environment::TurnFormat::kText, .tool_format = text::ReplyForm::kPlain, .tokenizer = tokenizer_.get()};
   Transcript transcript(rules);
   ASSERT_EQ(transcript.Begin({.prompt = "a", .prompt_ids = {0}}), absl::OkStatus());
   ASSERT_EQ(transcript.AddFirst({}), absl::OkStatus());
@@ -336,7 +336,7 @@ TEST_F(TurnsStageTest, SpecialTokensThatTheModelSaysDisturbNothing) {
 TEST_F(TurnsStageTest, ALongObservationIsCutAndSaysSo) {
   const auto tokenizer = *text::CharTokenizer::Create("abcdefgh\n[]: umotrkns0123456789");
   TurnRules rules{.format = environment::TurnFormat::kText,
-                  .tool_format = environment::ToolFormat::kNone,
+                  .tool_format = text::ReplyForm::kPlain,
                   .tokenizer = tokenizer.get(),
                   .max_observation_tokens = 4};
   Transcript transcript(rules);
@@ -406,6 +406,102 @@ TEST_F(TurnsStageTest, AnAgentsTokensHaveTheLogProbsThatTheyWereSampledWith) {
   };
   EXPECT_THAT(Play(forges, Options(), script).status,
               Fails(absl::StatusCode::kInvalidArgument, {"mask", "said token "}));
+}
+
+text::Turn Says(const std::string& text, text::Role role = text::Role::kUser) {
+  return {.role = role, .content = text};
+}
+
+std::string TextOf(const environment::Generated& generated) {
+  std::string text;
+  for (const text::ReplyDelta& delta : generated.said) text += delta.text;
+  return text;
+}
+
+// Asks, then something else, then goes on with the first conversation. Ends where it is refused anything.
+What Client(const Script& script) {
+  const auto& given = script.generated;
+  if (given.size() == 3 || !script.refused.empty()) return Observation{.rewards = {{"reward", 2}}, .done = true};
+  ChatRequest ask{.request = std::ssize(given), .turns = {Says(given.size() == 1 ? "fed" : script.row.prompt)}};
+  if (given.size() < 2) return ask;
+  ask.turns.push_back(Says(TextOf(given[0]), text::Role::kAssistant));
+  ask.turns.push_back(Says("hg"));
+  return ask;
+}
+
+class ClientTest : public TurnsStageTest {
+ protected:
+  Played PlayClient(const ScriptedEnvironment::Says& says, const TurnsOptions& options, bool last_first = false) {
+    ScriptedEnvironment::Options script{.description = {.is_client = true}, .last_first = last_first};
+    if (last_first) script.delay = [](int64_t said) { return said * 7 % 5; };
+    return Play(std::make_unique<ScriptedEnvironment>(says, script), options);
+  }
+};
+
+TEST_F(ClientTest, WhatAnAgentOfAUrlWasAnsweredIsTrainedOn) {
+  const Played played = PlayClient(Client, Options());
+  ASSERT_EQ(played.status, absl::OkStatus());
+  ASSERT_EQ(played.rows.size(), kTurnRows);
+  ExpectTeacherForced(played.rows);
+  size_t whole = 0;
+  for (const Written& row : played.rows) {
+    EXPECT_EQ(row.reward, 2);
+    std::vector<std::string> by;
+    for (const auto& turn : nlohmann::json::parse(row.trace)) by.push_back(turn["by"]);
+    if (by.size() < 6) continue;  // no room was left
+    ++whole;
+    EXPECT_THAT(by, ElementsAre("template", "model", "template", "model", "environment", "model"));
+    EXPECT_EQ(std::count(row.mask.begin(), row.mask.end(), 0), 2) << "hg";
+  }
+  EXPECT_GT(whole, 0u);
+  EXPECT_GT(played.metrics.at("episode/forks"), 0);
+  const Played other = PlayClient(Client, Options(), /*last_first=*/true);
+  ASSERT_EQ(other.status, absl::OkStatus());
+  EXPECT_TRUE(other.rows == played.rows) << "the order of answers changes nothing";
+}
+
+TEST_F(ClientTest, ALimitRefusesRepliesAndTruncatesTheEpisode) {
+  TurnsOptions options = Options();
+  options.episodes.max_turns = 1;
+  absl::Status refused;
+  const auto says = [&](const Script& script) {
+    if (!script.refused.empty()) refused = script.refused.back();
+    return Client(script);
+  };
+  const Played played = PlayClient(says, options);
+  ASSERT_EQ(played.status, absl::OkStatus());
+  EXPECT_THAT(refused, Fails(absl::StatusCode::kOutOfRange, {"environment.max_turns"}));
+  EXPECT_EQ(played.metrics.at("episode/truncated"), 1);
+  EXPECT_EQ(played.metrics.at("episode/turns"), 1);
+  for (const Written& row : played.rows) EXPECT_EQ(row.reward, 2);
+  // An agent that fails there is no failure of the environment.
+  const auto fails = [](const Script& script) -> What {
+    if (!script.refused.empty()) return absl::UnknownError("400");
+    return Client(script);
+  };
+  const Played failing = PlayClient(fails, options);
+  ASSERT_EQ(failing.status, absl::OkStatus());
+  for (const Written& row : failing.rows) EXPECT_EQ(row.reward, 0);
+}
+
+TEST_F(ClientTest, AReplyThatNobodyWaitsForIsNoneAndIsAskedAgain) {
+  const auto says = [](const Script& script) -> What {
+    if (!script.generated.empty()) return Observation{.done = true};
+    ChatRequest ask{.request = std::ssize(script.refused), .turns = {Says(script.row.prompt)}};
+    if (script.refused.empty()) ask.gone = [] { return true; };
+    return ask;
+  };
+  const Played played = PlayClient(says, Options());
+  ASSERT_EQ(played.status, absl::OkStatus());
+  ExpectTeacherForced(played.rows);
+  EXPECT_EQ(played.metrics.at("episode/turns"), 1);
+  EXPECT_EQ(played.metrics.at("episode/forks"), 0);
+}
+
+TEST_F(ClientTest, AnAgentThatAsksForNothingHasFailed) {
+  const auto says = [](const Script&) -> What { return Observation{.done = true}; };
+  EXPECT_THAT(PlayClient(says, Options()).status,
+              Fails(absl::StatusCode::kInvalidArgument, {"prompt group 0", "ended", "reply"}));
 }
 
 }  // namespace

@@ -18,8 +18,7 @@ namespace tdock::trainer {
 
 class ScriptedEnvironment final : public environment::Environment {
  public:
-  using What =
-      absl::StatusOr<std::variant<environment::Observation, environment::GenerateRequest, environment::AgentOutput>>;
+  using What = absl::StatusOr<environment::Event::What>;
   // An episode: what it began with, and what has come since: the model's messages, or what an agent was given.
   struct Script {
     uint64_t seed = 0;
@@ -28,6 +27,7 @@ class ScriptedEnvironment final : public environment::Environment {
     std::vector<std::string> messages = {};
     std::vector<text::Turn> turns = {};
     std::vector<environment::Generated> generated = {};
+    std::vector<absl::Status> refused = {};  // requests of an agent
     bool concluded = false;
   };
   struct Options {
@@ -61,7 +61,12 @@ class ScriptedEnvironment final : public environment::Environment {
   }
   void Answer(environment::EpisodeId episode, int64_t /*request*/,
               const absl::StatusOr<environment::Generated>& generated) override {
-    if (generated.ok()) scripts_.at(episode).generated.push_back(*generated);
+    Script& script = scripts_.at(episode);
+    if (generated.ok()) {
+      script.generated.push_back(*generated);
+    } else {
+      script.refused.push_back(generated.status());
+    }
     Say(episode);
   }
   void End(environment::EpisodeId episode) override {
