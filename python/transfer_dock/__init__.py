@@ -35,6 +35,7 @@ from transfer_dock.errors import (
 )
 from transfer_dock.partition import Partition
 from transfer_dock.schema import ColumnType, column
+from transfer_dock.scoring import Score, score
 from transfer_dock.server import DockServer, Server, serve
 from transfer_dock.stages import Runner, Stage, StageCounts, StageError, run, stage
 from transfer_dock.status import ConsumerStatus, ListedRow, PartitionStatus, RowStatus
@@ -78,6 +79,7 @@ __all__ = [
     "RowStatus",
     "Rows",
     "Runner",
+    "Score",
     "Server",
     "Stage",
     "StageCounts",
@@ -89,6 +91,7 @@ __all__ = [
     "column",
     "ray",
     "run",
+    "score",
     "serve",
     "stage",
     "watch",

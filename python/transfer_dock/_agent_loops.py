@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._episodes import Row, rewards_of
+from ._instances import close
 from ._program import ProgramError, Record, Told, from_json, names, shown
 
 
@@ -116,6 +117,7 @@ def _ids(value: Any, what: str) -> list[int]:
 class Agents:
     """A class of agent loops, of which an instance is made for each episode, as verl does."""
 
+    kind = "agent"
     tools: list[Record] = []
 
     def __init__(self, name: str, factory: Any) -> None:
@@ -195,7 +197,10 @@ class Agents:
             arguments = {one.name: arguments[one.name] for one in parameters if one.name in arguments}
         asked = ("temperature", "top_p", "top_k", "repetition_penalty")  # as verl does
         sampling_params = {name: (_SAMPLING | sampling)[name] for name in asked} | {"logprobs": True}
-        output = _agent_output(await agent.run(sampling_params, **arguments))
+        try:
+            output = _agent_output(await agent.run(sampling_params, **arguments))
+        finally:
+            await close(agent, f"agent '{self.name}'")
         if not output["rewards"] and not self._noted_no_reward:
             self._noted_no_reward = True
             print(f"note: agent '{self.name}' returned no reward_score: the reward is 0 where it returns none, since "

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._program import ProgramError, Record, Told, from_json, meant, names, shown
+from ._program import TRUTHS, ProgramError, Record, Told, as_element, from_json, meant, names, shown
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,66 @@ class Row:
 
     def column(self, name: str) -> Any:
         return from_json(self.columns.get(name, ""))
+
+
+_ELEMENT = re.compile(r"(?:typing\.)?(?:Optional\[)?(int|float|bool|str)\]?(?:\s*\|\s*None)?")
+
+
+def _argument(parameter: inspect.Parameter, text: str, what: str) -> Any:
+    """Values arrive as texts; the annotation says what a number was."""
+    annotation = parameter.annotation
+    if not isinstance(annotation, str):
+        annotation = "" if annotation is parameter.empty else inspect.formatannotation(annotation)
+    match = _ELEMENT.fullmatch(annotation.strip("\"'"))
+    return as_element(match[1], text, what) if match else from_json(text)
+
+
+class RowArguments:
+    """What of a row a function is called with, by the names of its parameters."""
+
+    def __init__(self, what: str, function: Callable[..., Any], given: Sequence[str] = ()) -> None:
+        """what: the function, in errors. given: names of values that each call brings."""
+        self._what, self._given = what, tuple(given)
+        self._parameters = list(inspect.signature(function).parameters.values())
+        self._columns: set[str] = set()
+
+    def bind(self, columns: Sequence[str]) -> None:
+        """The columns of the run. Raises ProgramError for a parameter that nothing is known for."""
+        self._columns = set(columns)
+        known = {"prompt", "seed", "source", "data_source", *TRUTHS, *columns, *self._given}
+        for parameter in self._parameters:
+            required = parameter.default is parameter.empty and parameter.kind not in (
+                parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL,
+            )  # fmt: skip
+            if required and (parameter.name not in known or parameter.kind is parameter.POSITIONAL_ONLY):
+                raise ProgramError(f"{self._what} needs '{parameter.name}': no column of that name is kept; name it in "
+                                   f"data.keep (kept: {names(columns)})")  # fmt: skip
+
+    def of(self, seed: int, row: Row, brought: Mapping[str, Any] = {}) -> Record:
+        given: dict[str, Callable[[inspect.Parameter], Any]] = {"prompt": lambda _: row.messages or row.prompt}
+        for name in TRUTHS:
+            given[name] = lambda parameter: _argument(parameter, row.truth, "the truth")
+        given |= {"source": lambda _: row.source, "data_source": lambda _: row.source, "seed": lambda _: seed}
+        for name in self._columns - {"prompt"}:
+            given[name] = lambda parameter: _argument(
+                parameter, row.columns.get(parameter.name, ""), f"column '{parameter.name}'"
+            )
+        given |= {name: lambda parameter: brought[parameter.name] for name in brought}
+        arguments: Record = {}
+        for parameter in self._parameters:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                continue
+            # Any other default is an option of the function, whatever its name.
+            named = parameter.name in ("prompt", *self._columns, *brought) or parameter.default in (
+                parameter.empty, None,
+            )  # fmt: skip
+            if parameter.name in given and named:
+                arguments[parameter.name] = given[parameter.name](parameter)
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters):
+            rest = {"prompt", *TRUTHS, *self._columns, *brought} - {parameter.name for parameter in self._parameters}
+            plain = inspect.Parameter
+            arguments |= {name: given[name](plain(name, plain.KEYWORD_ONLY)) for name in sorted(rest)}
+        return arguments
 
 
 # ---- what comes back ----

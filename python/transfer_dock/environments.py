@@ -21,6 +21,8 @@ A class is written as TRL's or verl's are, or in our own form, and recognised by
     class Agent:                                        # verl: an agent loop
         async def run(self, sampling_params, **kwargs): ...
 
+    async def solve(base_url, api_key, model, prompt): return 1.0  # any agent: it asks the model at base_url
+
 This file and the modules beside it that it imports need nothing but Python 3.10, so that any interpreter can run them:
 `python environments.py my_tools.py:Calculator`.
 """
@@ -29,13 +31,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import concurrent.futures
 import difflib
 import functools
 import inspect
 import os
-import queue
-import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -49,19 +48,18 @@ if not __package__:  # run as a script: what it needs is beside it
     __package__ = "tdock_programs"
 
 from ._agent_loops import Agents, ServerManager
-from ._episodes import Observation, Row, content_of, observation_of
+from ._clients import Clients
+from ._episodes import Observation, Row, RowArguments, content_of, observation_of
+from ._instances import Instance
 from ._program import (
     LONGEST_ERROR,
     PROTOCOL,
-    TRUTHS,
     Channel,
     ProgramError,
     Record,
     Told,
-    as_element,
     cut,
     find,
-    from_json,
     leave_own_folder,
     line_of,
     meant,
@@ -104,104 +102,41 @@ def serve(environment: Any, *, name: str | None = None, episodes: int = _EPISODE
         raise SystemExit(130) from None
 
 
-_ELEMENT = re.compile(r"(?:typing\.)?(?:Optional\[)?(int|float|bool|str)\]?(?:\s*\|\s*None)?")
-
-
-def _argument(parameter: inspect.Parameter, text: str, what: str) -> Any:
-    """Values arrive as texts; the annotation says what a number was."""
-    annotation = parameter.annotation
-    if not isinstance(annotation, str):
-        annotation = "" if annotation is parameter.empty else inspect.formatannotation(annotation)
-    match = _ELEMENT.fullmatch(annotation.strip("\"'"))
-    return as_element(match[1], text, what) if match else from_json(text)
-
-
 # ---- environments ----
-
-
-class _Thread:
-    """Runs the methods of one environment, one after the other and in one thread, to which connections may be bound."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[concurrent.futures.Future[Any], Callable[[], Any]] | None]
-        self._calls = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True, name="environment").start()
-
-    def submit(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self._calls.put((future, function))
-        return future
-
-    def stop(self) -> None:
-        """After what has been submitted."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function = call
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except StopIteration as error:  # which a future cannot have
-                future.set_exception(RuntimeError(f"StopIteration {error}").with_traceback(error.__traceback__))
-            except BaseException as error:
-                future.set_exception(error)
-
-
-class _Instance:
-    """One object of the user's class. It plays one episode at a time, and may be used again once that is over."""
-
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self._thread = _Thread()
-        self._made = self._thread.submit(factory)
-
-    def object(self) -> Any:
-        """Waits until it is made, and raises what that raised."""
-        return self._made.result()
-
-    async def made(self) -> Any:
-        return await asyncio.wrap_future(self._made)
-
-    async def in_thread(self, function: Callable[[], Any]) -> Any:
-        return await asyncio.wrap_future(self._thread.submit(function))
-
-    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        if inspect.iscoroutinefunction(method):
-            return await method(*arguments, **named)
-        result = await self.in_thread(functools.partial(method, *arguments, **named))
-        return await result if inspect.isawaitable(result) else result
-
-    def discard(self) -> None:
-        self._thread.stop()
 
 
 class _Form:
     """How an environment of one system is played."""
 
+    kind = "environment"
     name: str
     tools: list[Record]
     concludes: bool  # it is asked what an episode was worth that a limit ended
-    instances: list[_Instance]  # that play no episode
+    closes: bool  # its instances have close(), and serve one episode
+    instances: list[Instance]  # that play no episode
+
+    def __init__(self, name: str, instance: Instance) -> None:
+        self.name, self.instances = name, [instance]
+        self.closes = callable(getattr(instance.object(), "close", None))
 
     def bind(self, columns: Sequence[str]) -> None:
         """Finds what methods are to be given; the columns are the run's data.keep."""
 
-    async def reset(self, instance: _Instance, seed: int, row: Row) -> Record:
+    async def reset(self, instance: Instance, seed: int, row: Row) -> Record:
         raise NotImplementedError
 
-    async def step(self, instance: _Instance, message: Record) -> Record:
+    async def step(self, instance: Instance, message: Record) -> Record:
         raise NotImplementedError
 
-    async def conclude(self, instance: _Instance) -> Record:
+    async def conclude(self, instance: Instance) -> Record:
         raise NotImplementedError
 
 
 class _Own(_Form):
     """reset(seed, row) and step(message), and conclude() if it likes."""
 
-    def __init__(self, name: str, instance: _Instance) -> None:
-        self.name, self.instances = name, [instance]
+    def __init__(self, name: str, instance: Instance) -> None:
+        super().__init__(name, instance)
         environment = instance.object()
         if not callable(getattr(environment, "step", None)):
             raise BadEnvironment(f"environment '{name}' has reset(seed, row), but no step(message)")
@@ -209,74 +144,42 @@ class _Own(_Form):
         tools = getattr(environment, "tools", None) or []
         self.tools = [one if isinstance(one, dict) else schema_of_tool(one) for one in tools]
 
-    async def reset(self, instance: _Instance, seed: int, row: Row) -> Record:
+    async def reset(self, instance: Instance, seed: int, row: Row) -> Record:
         return observation_of(await instance.call((await instance.made()).reset, seed, row.whole))
 
-    async def step(self, instance: _Instance, message: Record) -> Record:
+    async def step(self, instance: Instance, message: Record) -> Record:
         return observation_of(await instance.call((await instance.made()).step, message))
 
-    async def conclude(self, instance: _Instance) -> Record:
+    async def conclude(self, instance: Instance) -> Record:
         return observation_of(await instance.call((await instance.made()).conclude))
 
 
 class _Trl(_Form):
     """TRL's: methods are tools, and the episode is over when the model calls none."""
 
-    def __init__(self, name: str, instance: _Instance) -> None:
-        self.name, self.instances = name, [instance]
+    def __init__(self, name: str, instance: Instance) -> None:
+        super().__init__(name, instance)
         environment = instance.object()
         self._type = type(environment)
         methods = [one for one, _ in inspect.getmembers(self._type, inspect.isfunction)]
-        self._tools = [one for one in methods if one not in ("reset", "get_reward") and not one.startswith("_")]
+        self._tools = [one for one in methods if one not in ("reset", "get_reward", "close") and not one.startswith("_")]
         self.concludes = "get_reward" in methods
         self.tools = [schema_of_tool(getattr(environment, one)) for one in self._tools]
-        self._parameters = list(inspect.signature(environment.reset).parameters.values())
-        self._columns: set[str] = set()
+        self._reset = RowArguments(f"environment '{name}': reset", environment.reset)
         self._noted: set[str] = set()
 
     def bind(self, columns: Sequence[str]) -> None:
-        self._columns = set(columns)
-        known = {"prompt", "seed", "source", "data_source", *TRUTHS, *columns}
-        for parameter in self._parameters:
-            required = parameter.default is parameter.empty and parameter.kind not in (
-                parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL,
-            )  # fmt: skip
-            if required and (parameter.name not in known or parameter.kind is parameter.POSITIONAL_ONLY):
-                raise BadEnvironment(f"environment '{self.name}': reset needs '{parameter.name}': no column of that "
-                                     f"name is kept; name it in data.keep (kept: {names(columns)})")  # fmt: skip
+        self._reset.bind(columns)
 
-    def _arguments(self, seed: int, row: Row) -> Record:
-        given: dict[str, Callable[[inspect.Parameter], Any]] = {"prompt": lambda _: row.messages or row.prompt}
-        for name in TRUTHS:
-            given[name] = lambda parameter: _argument(parameter, row.truth, "the truth")
-        given |= {"source": lambda _: row.source, "data_source": lambda _: row.source, "seed": lambda _: seed}
-        for name in self._columns - {"prompt"}:
-            given[name] = lambda parameter: _argument(
-                parameter, row.columns.get(parameter.name, ""), f"column '{parameter.name}'"
-            )
-        arguments: Record = {}
-        for parameter in self._parameters:
-            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                continue
-            # Any other default is an option of the environment, whatever its name.
-            named = parameter.name in ("prompt", *self._columns) or parameter.default in (parameter.empty, None)
-            if parameter.name in given and named:
-                arguments[parameter.name] = given[parameter.name](parameter)
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters):
-            rest = {"prompt", *TRUTHS, *self._columns} - {parameter.name for parameter in self._parameters}
-            plain = inspect.Parameter
-            arguments |= {name: given[name](plain(name, plain.KEYWORD_ONLY)) for name in sorted(rest)}
-        return arguments
-
-    async def reset(self, instance: _Instance, seed: int, row: Row) -> Record:
+    async def reset(self, instance: Instance, seed: int, row: Row) -> Record:
         environment = await instance.made()
-        said = await instance.call(environment.reset, **self._arguments(seed, row))
+        said = await instance.call(environment.reset, **self._reset.of(seed, row))
         if said is None:
             return observation_of({})
         text = content_of(said, "reset returned")
         return observation_of({"observation": text, "continues": True})
 
-    async def conclude(self, instance: _Instance) -> Record:
+    async def conclude(self, instance: Instance) -> Record:
         rewards = {}
         if self.concludes:
             reward = await instance.call((await instance.made()).get_reward)
@@ -288,7 +191,7 @@ class _Trl(_Form):
                       file=sys.stderr)  # fmt: skip
         return observation_of({"rewards": rewards, "done": True})
 
-    async def step(self, instance: _Instance, message: Record) -> Record:
+    async def step(self, instance: Instance, message: Record) -> Record:
         environment = await instance.made()
         calls = message.get("tool_calls")
         if not calls:
@@ -300,7 +203,7 @@ class _Trl(_Form):
         turns = [{"role": "tool", "name": name, "content": text} for (name, _), text in zip(results, contents)]
         return observation_of(turns)
 
-    async def _answer(self, instance: _Instance, environment: Any, calls: list[Any]) -> list[tuple[str, Any]]:
+    async def _answer(self, instance: Instance, environment: Any, calls: list[Any]) -> list[tuple[str, Any]]:
         """Names and results of calls, in TRL's order: first those of functions, then those of coroutines."""
         now: list[tuple[str, Callable[[], Any]]] = []
         later: list[tuple[str, Callable[[], Any]]] = []
@@ -371,10 +274,10 @@ class _Episode:
 class _Program:
     """Plays the episodes that the host names, until its input ends. All but read_all() runs in the event loop."""
 
-    def __init__(self, served: _Form | Agents, factory: Any, channel: Channel) -> None:
+    def __init__(self, served: _Form | Agents | Clients, factory: Any, channel: Channel) -> None:
         self._served, self._factory, self._channel = served, factory, channel
         self._file = _file_of(getattr(factory, "func", factory))
-        self._what = ("agent" if isinstance(served, Agents) else "environment") + f" '{served.name}'"
+        self._what = ("environment" if isinstance(served, _Form) else "agent") + f" '{served.name}'"
         self._episodes: dict[int, _Episode] = {}
 
     async def play(self) -> None:
@@ -409,7 +312,7 @@ class _Program:
     def _receive(self, message: Record) -> None:
         try:
             kind, number = message.get("type"), message.get("episode")
-            begins = "run" if isinstance(self._served, Agents) else "reset"
+            begins = "reset" if isinstance(self._served, _Form) else "run"
             known = ("run", "generated", "end") if begins == "run" else ("reset", "step", "conclude", "end")
             if not isinstance(number, int) or kind not in known:
                 raise BadEnvironment(f"a message of an episode was to come, not {shown(message)}")
@@ -438,11 +341,13 @@ class _Program:
         if not isinstance(seed, int):
             raise BadEnvironment(f"episode {number} has no seed: {shown(seed)}")
         episode = self._episodes[number] = _Episode(number)
-        if isinstance(self._served, Agents):
+        if isinstance(self._served, _Form):
+            coroutine = self._play_episode(self._served, episode, seed, row)
+        elif isinstance(self._served, Agents):
             sampling = message.get("sampling") or {}
             coroutine = self._run_agent(self._served, episode, seed, row, sampling)
         else:
-            coroutine = self._play_episode(self._served, episode, seed, row)
+            coroutine = self._run_client(self._served, episode, seed, row, Clients.endpoint_of(message))
         episode.task = self._loop.create_task(coroutine)
         episode.task.add_done_callback(lambda task: self._say_cancelled(episode, task))
 
@@ -467,7 +372,7 @@ class _Program:
         self._say(episode, {"error": cut(text, LONGEST_ERROR)}, last=True)
 
     async def _play_episode(self, form: _Form, episode: _Episode, seed: int, row: Row) -> None:
-        instance = form.instances.pop() if form.instances else _Instance(self._factory)
+        instance = form.instances.pop() if form.instances else Instance(self._factory)
         doing, reusable = ", reset", False
         try:
             record = await form.reset(instance, seed, row)
@@ -488,10 +393,10 @@ class _Program:
         except (Exception, SystemExit) as error:
             self._fail(episode, doing, error)
         finally:
-            if reusable:
+            if reusable and not form.closes:
                 form.instances.append(instance)
             else:
-                instance.discard()
+                await instance.close(self._what, self._file)
 
     async def _run_agent(self, agents: Agents, episode: _Episode, seed: int, row: Row, sampling: Record) -> None:
         async def ask(request: Record) -> Record:
@@ -506,6 +411,12 @@ class _Program:
         except (Exception, SystemExit) as error:
             self._fail(episode, "", error)
 
+    async def _run_client(self, clients: Clients, episode: _Episode, seed: int, row: Row, endpoint: Record) -> None:
+        try:
+            self._say(episode, await clients.run(row, seed, endpoint), last=True)
+        except (Exception, SystemExit) as error:
+            self._fail(episode, "", error)
+
 
 # ---- preparing ----
 
@@ -515,7 +426,14 @@ def _is_agent(kind: Any) -> bool:
     return callable(run) and "sampling_params" in inspect.signature(run).parameters
 
 
-def _prepare(target: Any, name: str | None) -> _Form | Agents:
+def _is_client(function: Any) -> bool:
+    try:
+        return not isinstance(function, type) and "base_url" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _prepare(target: Any, name: str | None) -> _Form | Agents | Clients:
     kind = target.func if isinstance(target, functools.partial) else target
     given, name = name, name or str(getattr(kind, "__name__", type(kind).__name__))
     if isinstance(target, Mapping):
@@ -527,7 +445,9 @@ def _prepare(target: Any, name: str | None) -> _Form | Agents:
         if not inspect.iscoroutinefunction(inspect.unwrap(getattr(kind, "run"))):
             raise BadEnvironment(f"agent '{name}': run is not a coroutine function: begin it with async def")
         return Agents(name, target)
-    instance = _Instance(target)
+    if _is_client(target):
+        return Clients(name, target)
+    instance = Instance(target)
     try:
         environment = instance.object()
     except (Exception, SystemExit) as error:
@@ -538,7 +458,8 @@ def _prepare(target: Any, name: str | None) -> _Form | Agents:
         near = difflib.get_close_matches("reset", there, 1, 0.5) + difflib.get_close_matches("run", there, 1, 0.7)
         raise BadEnvironment(
             f"'{name}' is no environment, which has reset(**row) and tools as in TRL, reset(seed, row) and "
-            f"step(message), or async run(sampling_params, **kwargs) as agent loops of verl; it has: {names(there)}"
+            f"step(message), or async run(sampling_params, **kwargs) as agent loops of verl, nor a function of base_url; "
+            f"it has: {names(there)}"
             + (f"; {meant(near, there)}" if near else "")
         )
     if not isinstance(kind, type):
@@ -558,8 +479,7 @@ def _serve(environment: Any, name: str | None, episodes: int, channel: Channel) 
         served.bind(hello["columns"])
     channel.write(line_of({
         "type": "hello", "protocol": PROTOCOL, "name": served.name, "tools": served.tools,
-        "kind": "agent" if isinstance(served, Agents) else "environment",
-        "concludes": not isinstance(served, Agents) and served.concludes,
+        "kind": served.kind, "concludes": isinstance(served, _Form) and served.concludes,
         "episodes": int(getattr(environment, "concurrent_episodes", episodes)),
     }))  # fmt: skip
     asyncio.run(_Program(served, environment, channel).play())

@@ -82,6 +82,7 @@ COUNTS = [
     ("docs/environments.md", r"(?:a\sline\sof\smore\sthan|of\sat\smost) (\d+ MiB)", REWARD + "external/line_process.h", r"kMostLineBytes = ([^;]+);"),
     ("docs/environments.md", r"which is the default, to (\d+) \|", ENVIRONMENT + "protocol.h", r"kMostEpisodes = (\d+);"),
     ("docs/environments.md", r"up to (\d+) requests open", ENVIRONMENT + "environment_process.cc", r"kMostOpenRequests = ([^;]+);"),
+    ("docs/environments.md", r"at most (\d+) open requests", "src/serve/episodes/endpoint_server.cc", r"kMaxOpenRequests = ([^;]+);"),
     ("docs/environments.md", r"An expression has at most (\d+) bytes", ENVIRONMENT + "arithmetic.cc", r"kMostBytes = ([^;]+);"),
     ("docs/serving.md", r"a head above (\d+ KiB)", "src/core/http/server.h", r"max_head_bytes = ([^;]+);"),
     ("docs/serving.md", r"`most_piece_bytes` \((\d+ MiB)", "src/serve/model_server.cc", r"kMostPieceBytes = ([^;]+);"),
