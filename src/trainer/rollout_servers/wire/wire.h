@@ -13,18 +13,40 @@
 
 namespace tdock::trainer {
 
-// What a server says of its model.
+// Programs that are told apart, by the owner of their models.
+enum class ServerKind { kOther, kTdock, kVllm, kSglang };
+// "`tdock serve`", "vLLM", "SGLang", "a server of another kind".
+absl::string_view KindName(ServerKind kind);
+
+// Interfaces that answers are asked through.
+enum class AnswerForm {
+  kCompletions,  // POST /v1/completions: OpenAI's, with token ids
+  kTokens,       // POST /inference/v1/generate: vLLM's, which says which weights made each token
+  kGenerate,     // POST /generate: SGLang's, which says it, too
+};
+absl::string_view PathOf(AnswerForm form);
+
+// A server and its model, as it describes them.
 struct ServerCard {
   std::string model = {};
   int64_t max_model_len = 0;                   // tokens, with the prompt; 0: it does not say
   std::string instance = {};                   // another one after each start; empty: it does not say
   std::optional<int64_t> weight_version = {};  // its own number
-  bool is_tdock = false;                       // owned by "tdock", the name of `tdock serve`
+  ServerKind kind = ServerKind::kOther;
+  AnswerForm form = AnswerForm::kCompletions;
+  bool says_weights = false;         // the server says which weights it has
+  bool answers_say_weights = false;  // each answer says which weights made it
+
+  bool is_tdock() const { return kind == ServerKind::kTdock; }
 };
 
 // From the answer to GET /v1/models: the card of `model`, or, where that is empty, the only one. InvalidArgument for
-// what is no such answer, NotFound, listing its models, if it is not among them or there are several.
+// what is no such answer, NotFound, listing its models, if it is not among them or there are several. SGLang calls its
+// model by the folder of its last weights: one that we have written counts as `model`.
 absl::StatusOr<ServerCard> ReadCard(absl::string_view body, const std::string& model);
+
+// Begins the name of each folder of weights that servers are told to read.
+inline constexpr char kFolderPrefix[] = "weights-";
 
 // As the fields of engine::SamplingParams with these names.
 struct WireSampling {
@@ -45,15 +67,17 @@ struct WireRequest {
   uint64_t identity = 0;  // as engine::Prompt::identity
 };
 
-// The body of POST /v1/completions.
+// The body of a request in the form of the card.
 std::string BodyOf(const WireRequest& request, const ServerCard& card);
 
 // The most bytes that the reply may have.
 size_t MostReplyBytes(const WireRequest& request);
 
+inline constexpr int64_t kUnknownVersion = -1;
+
 // Tokens that follow one another and were sampled with the same weights.
 struct WireSpan {
-  int64_t version = 0, tokens = 0;
+  int64_t version = 0, tokens = 0;  // kUnknownVersion: a label that is no number
   bool operator==(const WireSpan&) const = default;
 };
 
@@ -71,16 +95,17 @@ struct WireReply {
 
 // A whole reply. FailedPrecondition if the server gives no token ids or log-probabilities, Unavailable if it ended an
 // answer for a reason of its own, InvalidArgument for everything else that does not fit the request.
-absl::StatusOr<WireReply> ReadReply(absl::string_view body, const WireRequest& request, int64_t vocab_size);
+absl::StatusOr<WireReply> ReadReply(absl::string_view body, const WireRequest& request, int64_t vocab_size,
+                                    AnswerForm form = AnswerForm::kCompletions);
 
-// What a `tdock serve` says when an upload has begun.
+// Answer of a `tdock serve` to the beginning of an upload.
 struct UploadCard {
   std::string id = {};
   int64_t most_piece_bytes = 0;
 };
 absl::StatusOr<UploadCard> ReadUpload(absl::string_view body);
 
-// What a server says when it serves other weights. Unavailable, with its message, if it says that it does not.
+// Answer of a server that serves other weights. Unavailable, with its message, if it says that it does not.
 struct UpdateCard {
   std::optional<int64_t> weight_version = {};
   std::string instance = {};

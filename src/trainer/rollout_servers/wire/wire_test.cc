@@ -115,8 +115,9 @@ TEST(ReadCard, FindsTheModel) {
   const auto a = ReadCard(body, "a"), b = ReadCard(body, "b");
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(a->max_model_len, 100);
-  EXPECT_FALSE(a->is_tdock || a->weight_version);
-  EXPECT_TRUE(b->is_tdock);
+  EXPECT_EQ(a->kind, ServerKind::kVllm);
+  EXPECT_FALSE(a->says_weights || a->weight_version);
+  EXPECT_TRUE(b->is_tdock() && b->says_weights && b->answers_say_weights);
   EXPECT_EQ(b->instance, "0f");
   EXPECT_EQ(b->weight_version, 7);
   const auto missing = absl::StatusCode::kNotFound;
@@ -126,11 +127,24 @@ TEST(ReadCard, FindsTheModel) {
   EXPECT_THAT(ReadCard("{}", "").status(), Fails(kNonsense, {"no models"}));
 }
 
+TEST(ReadCard, TakesAnSglangThatIsCalledByTheFolderOfItsWeights) {
+  const auto read = [](const std::string& id, const std::string& owner) {
+    const json card = {{"id", id}, {"owned_by", owner}};
+    return ReadCard(json{{"data", json::array({card})}}.dump(), "a");
+  };
+  const auto card = read("/run/server_weights/weights-12", "sglang");
+  ASSERT_TRUE(card.ok()) << card.status();
+  EXPECT_EQ(card->model, "/run/server_weights/weights-12");
+  EXPECT_EQ(card->kind, ServerKind::kSglang);
+  EXPECT_THAT(read("/run/other", "sglang").status(), Fails(absl::StatusCode::kNotFound, {"\"a\""}));
+  EXPECT_THAT(read("/run/weights-12", "vllm").status(), Fails(absl::StatusCode::kNotFound, {"\"a\""}));
+}
+
 TEST(BodyOf, SaysEverythingThatAServerHasDefaultsFor) {
   WireRequest request = Asked();
   request.sampling = {.temperature = 0.5, .logit_bias = {{4, -2.0}}, .seed = ~uint64_t{0}};
   request.identity = ~uint64_t{0};
-  const json ours = json::parse(BodyOf(request, {.model = "m", .is_tdock = true}));
+  const json ours = json::parse(BodyOf(request, {.model = "m", .kind = ServerKind::kTdock}));
   EXPECT_EQ(ours["model"], "m");
   EXPECT_EQ(ours["prompt"], json({5, 6}));
   EXPECT_EQ(ours["n"], 2);
@@ -153,6 +167,103 @@ TEST(BodyOf, SaysEverythingThatAServerHasDefaultsFor) {
   EXPECT_LT(other["seed"], int64_t{1} << 31);
   request.identity = 1;
   EXPECT_NE(json::parse(BodyOf(request, {.model = "m"}))["seed"], other["seed"]);
+}
+
+// vLLM's answer from tokens to tokens.
+json TokensReply() {
+  return json::parse(R"({"choices": [
+      {"index": 1, "token_ids": [7, 2], "finish_reason": "stop",
+       "logprobs": {"content": [{"token_id": 7, "logprob": -0.5}, {"token_id": 2, "logprob": -1}]},
+       "weight_versions": [{"version": "3", "start": 0, "end": 1}, {"version": "default", "start": 1, "end": 2}]},
+      {"index": 0, "token_ids": [7, 8, 9], "finish_reason": "length", "weight_versions": null,
+       "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -1}, {"logprob": -9999.0}]}}]})");
+}
+
+absl::Status ReadTokens(const json& reply) {
+  return ReadReply(reply.dump(), Asked(), kVocabSize, AnswerForm::kTokens).status();
+}
+
+TEST(ReadReply, ReadsTokensOfVllm) {
+  const auto reply = ReadReply(TokensReply().dump(), Asked(), kVocabSize, AnswerForm::kTokens);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_THAT(reply->answers[0].log_probs, ElementsAre(-0.5F, -1.0F, -9999.0F));
+  EXPECT_TRUE(reply->answers[0].weights.empty());
+  EXPECT_THAT(reply->answers[1].tokens, ElementsAre(7, 2));
+  EXPECT_THAT(reply->answers[1].weights,
+              ElementsAre(WireSpan{.version = 3, .tokens = 1}, WireSpan{.version = kUnknownVersion, .tokens = 1}));
+  json lacks = TokensReply();
+  lacks["choices"][0].erase("token_ids");
+  EXPECT_THAT(ReadTokens(lacks), Fails(absl::StatusCode::kFailedPrecondition, {"choice 1", "token_ids"}));
+  lacks = TokensReply();
+  lacks["choices"][0]["logprobs"] = nullptr;
+  EXPECT_THAT(ReadTokens(lacks), Fails(absl::StatusCode::kFailedPrecondition, {"choice 1", "logprobs.content"}));
+  lacks = TokensReply();
+  lacks["choices"][0]["logprobs"]["content"][0] = 1;
+  EXPECT_THAT(ReadTokens(lacks), Fails(kNonsense, {"choice 1", "null", "log-probabilities"}));
+}
+
+TEST(ReadReply, RefusesRangesOfVersionsWithGaps) {
+  for (const json& versions : {json::parse(R"([{"version": "1", "start": 1, "end": 2}])"),
+                               json::parse(R"([{"version": "1", "start": 0, "end": 1}])"),
+                               json::parse(R"([{"version": "1", "start": 0, "end": 9}])"),
+                               json::parse(R"([{"version": "1", "start": 0, "end": 0}])"),
+                               json::parse(R"([{"version": 1.5, "start": 0, "end": 2}])")}) {
+    json reply = TokensReply();
+    reply["choices"][0]["weight_versions"] = versions;
+    EXPECT_THAT(ReadTokens(reply), Fails(kNonsense, {"choice 1", "weight_versions"}));
+  }
+}
+
+TEST(ReadReply, ReadsAnswersOfSglang) {
+  const json answer = json::parse(R"({"text": "", "output_ids": [7, 2], "meta_info": {"finish_reason": {"type": "stop",
+      "matched": 2}, "output_token_logprobs": [[-0.5, 7, null], [-1.0, 2, null]], "weight_version": "4"}})");
+  WireRequest one = Asked();
+  one.samples = 1;
+  const auto single = ReadReply(answer.dump(), one, kVocabSize, AnswerForm::kGenerate);
+  ASSERT_TRUE(single.ok()) << single.status();
+  EXPECT_THAT(single->answers[0].log_probs, ElementsAre(-0.5F, -1.0F));
+  EXPECT_THAT(single->answers[0].weights, ElementsAre(WireSpan{.version = 4, .tokens = 2}));
+  json other = answer;
+  other["meta_info"]["weight_versions"] =
+      json::parse(R"([{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 2}])");
+  const auto two = ReadReply(json::array({answer, other}).dump(), Asked(), kVocabSize, AnswerForm::kGenerate);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_THAT(two->answers[1].weights,
+              ElementsAre(WireSpan{.version = 3, .tokens = 1}, WireSpan{.version = 4, .tokens = 1}));
+  const auto read = [&](const json& reply) {
+    return ReadReply(reply.dump(), one, kVocabSize, AnswerForm::kGenerate).status();
+  };
+  other["meta_info"].erase("output_token_logprobs");
+  EXPECT_THAT(read(other), Fails(absl::StatusCode::kFailedPrecondition, {"output_token_logprobs"}));
+  other["meta_info"]["output_token_logprobs"] = json::parse("[[], -1]");
+  EXPECT_THAT(read(other), Fails(kNonsense, {"null", "log-probabilities"}));
+  other["meta_info"]["finish_reason"] = json{{"type", "abort"}};
+  EXPECT_THAT(read(other), Fails(absl::StatusCode::kUnavailable, {"finish_reason", "\"abort\""}));
+  EXPECT_THAT(read(json::array({answer, answer})), Fails(kNonsense, {"2 choices", "and 1"}));
+  EXPECT_THAT(ReadReply("1}, {", one, kVocabSize, AnswerForm::kGenerate).status(), Fails(kNonsense));
+}
+
+TEST(BodyOf, AsksVllmAndSglangThroughTheirOwnInterfaces) {
+  WireRequest request = Asked();
+  request.sampling = {.temperature = 0.5, .logit_bias = {{4, -2.0}}};
+  const json tokens = json::parse(
+      BodyOf(request, {.model = "m", .weight_version = 7, .kind = ServerKind::kVllm, .form = AnswerForm::kTokens}));
+  EXPECT_EQ(tokens["token_ids"], json({5, 6}));
+  EXPECT_EQ(tokens["cache_salt"], "tdock-7");
+  const json& sampling = tokens["sampling_params"];
+  EXPECT_EQ(sampling["max_tokens"], 3);
+  EXPECT_EQ(sampling["logprobs"], 0);
+  EXPECT_EQ(sampling["n"], 2);
+  EXPECT_EQ(sampling["logit_bias"], json({{"4", -2.0}}));
+  const json native =
+      json::parse(BodyOf(request, {.weight_version = 7, .kind = ServerKind::kSglang, .form = AnswerForm::kGenerate}));
+  EXPECT_EQ(native["input_ids"], json({5, 6}));
+  EXPECT_EQ(native["return_logprob"], true);
+  EXPECT_EQ(native["extra_key"], "tdock-7");
+  EXPECT_EQ(native["sampling_params"]["max_new_tokens"], 3);
+  EXPECT_EQ(native["sampling_params"]["min_new_tokens"], 1);
+  EXPECT_EQ(native["sampling_params"]["sampling_seed"], sampling["seed"]);
+  EXPECT_FALSE(native["sampling_params"].contains("max_tokens"));
 }
 
 TEST(ReadUpload, RefusesWhatCannotBeInAnAddress) {
