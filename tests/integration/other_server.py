@@ -69,12 +69,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path != "/v1/models":
             return self.reply(404, {"error": {"message": f"nothing at {self.path}"}})
         longest = self.model.model.config.max_position_embeddings
-        card = {"id": "other", "object": "model", "created": 0, "owned_by": "vllm", "max_model_len": longest}
+        card = {"id": "other", "object": "model", "created": 0, "owned_by": "transformers", "max_model_len": longest}
         return self.reply(200, {"object": "list", "data": [card]})
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/update_weights":
+            if "model_path" not in body:
+                return self.reply(400, {"error": {"message": "'model_path' is missing"}})
             self.model.load(body["model_path"])
             return self.reply(200, {"success": True, "message": "done"})
         if self.path != "/v1/completions":

@@ -3,6 +3,7 @@
 
 import contextlib
 import http.client
+import http.server
 import json
 import math
 import pathlib
@@ -292,6 +293,41 @@ class RolloutServers(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(gone, done.stderr)
         self.assertFalse((self.folder / "run").exists())
+
+    def test_a_vllm_that_takes_no_weights_is_refused_before_anything_is_written(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            said = {
+                "/v1/models": {"object": "list", "data": [{"id": "m", "owned_by": "vllm", "max_model_len": 64}]},
+                "/version": {"version": "0.32.0"},
+            }
+
+            def log_message(self, *arguments):
+                pass
+
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = json.dumps(self.said.get(self.path, {"detail": "Not Found"})).encode()
+                self.send_response(200 if self.path in self.said else 404)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        lacks = ["/collective_rpc", "404", "VLLM_SERVER_DEV_MODE=1"]
+        for weights, names in (("stream", ["folder"]), ("folder", lacks)):
+            done = subprocess.run(
+                self.command(self.folder / "run", f"rollout.servers=[{url}]", f"rollout.server_weights={weights}"),
+                cwd=ROOT, capture_output=True, text=True, timeout=LONG,
+            )  # fmt: skip
+            self.assertNotEqual(done.returncode, 0)
+            mentions(done.stderr, url, "vLLM 0.32.0", f"rollout.server_weights: {weights}", *names)
+            self.assertFalse((self.folder / "run").exists())
 
 
 if __name__ == "__main__":

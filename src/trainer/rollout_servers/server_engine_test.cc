@@ -139,7 +139,7 @@ TEST_F(ServerEngineTest, WeightsMayChangeWhileAnswersAreInProgress) {
 
 TEST_F(ServerEngineTest, OtherServersGetFolders) {
   const std::string folder = testing::TempDir() + absl::StrCat("weights_", getpid());
-  FakeServer a(other_, {.is_tdock = false}), b(other_, {.is_tdock = false});
+  FakeServer a(other_, {.kind = ServerKind::kOther}), b(other_, {.kind = ServerKind::kOther});
   auto options = Options({a.url(), b.url()});
   options.weights = ServerWeights::kFolder;
   options.weights_folder = folder;
@@ -167,7 +167,7 @@ TEST_F(ServerEngineTest, OtherServersGetFolders) {
 }
 
 TEST_F(ServerEngineTest, ServersMayKeepTheWeightsTheyHave) {
-  FakeServer server(policy_, {.is_tdock = false});
+  FakeServer server(policy_, {.kind = ServerKind::kOther});
   auto options = Options({server.url()});
   options.weights = ServerWeights::kNone;
   const auto engine = Make(options);
@@ -219,13 +219,14 @@ TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
   key.key_env = "TDOCK_NO_SUCH_VARIABLE";
   EXPECT_THAT(MakeServerEngine(key).status(), Fails(wrong, {"rollout.server_key_env", "TDOCK_NO_SUCH_VARIABLE"}));
 
-  FakeServer fits(other_), foreign(other_, {.is_tdock = false}), lacks(other_);
+  FakeServer fits(other_), foreign(other_, {.kind = ServerKind::kOther}), lacks(other_);
   lacks.Change([](json& reply) { reply["choices"][0].erase("token_ids"); });
   EXPECT_TRUE(CheckServers(Options({fits.url()}), 48, kNoStop).ok());
   EXPECT_THAT(CheckServers(Options({fits.url()}), 49, kNoStop).status(),
               Fails(wrong, {fits.url(), "48 tokens", "up to 49"}));
   const absl::Status all = CheckServers(Options({fits.url(), foreign.url(), lacks.url()}), 48, kNoStop).status();
-  EXPECT_THAT(all, Fails(wrong, {foreign.url(), "rollout.server_weights", lacks.url(), "no \"token_ids\""}));
+  EXPECT_THAT(all, Fails(absl::StatusCode::kFailedPrecondition,
+                         {foreign.url(), "rollout.server_weights", lacks.url(), "no \"token_ids\""}));
   EXPECT_THAT(std::string(all.message()), testing::Not(HasSubstr(fits.url() + ":")));
 
   // One that is away is no reason to wait.

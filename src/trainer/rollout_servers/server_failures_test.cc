@@ -353,7 +353,7 @@ TEST_F(ServerEngineTest, ServersComeAndGoWithTheFile) {
 }
 
 TEST_F(ServerEngineTest, SaysWhatEachServersTroubleIs) {
-  FakeServer wrong(Model(1), {.is_tdock = true});
+  FakeServer wrong(Model(1));
   wrong.Set([](const http::Request& request) -> std::optional<http::Response> {
     if (request.path != "/update_weights") return std::nullopt;
     return http::Response{.status = 500, .body = "no memory"};

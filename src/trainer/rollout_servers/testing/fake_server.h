@@ -1,7 +1,12 @@
-// For tests: a server that answers as `tdock serve` or vLLM does, from a small model, and fails as it is told to.
+// For tests: a server that answers as `tdock serve`, vLLM or SGLang does, from a small model, and fails as it is told
+// to.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,14 +19,32 @@
 #include "engine/engine.h"
 #include "model/decoder/decoder.h"
 #include "nlohmann/json.hpp"
+#include "trainer/rollout_servers/wire/wire.h"
 
 namespace tdock::trainer {
 
+// Tensors on their way from the rank 0 of a group to a server. Thread-safe.
+class FakeChannel {
+ public:
+  void Push(at::Tensor tensor) TDOCK_EXCLUDES(mu_);
+  // Waits for one.
+  at::Tensor Pop() TDOCK_EXCLUDES(mu_);
+
+ private:
+  Mutex mu_;
+  CondVar pushed_;
+  std::deque<at::Tensor> tensors_ TDOCK_GUARDED_BY(mu_);
+};
+
 struct FakeServerOptions {
-  bool is_tdock = true;  // otherwise like vLLM: no instance, versions or identity, and weights from a folder
+  // One of another kind is told of folders by /update_weights, and has no instance, versions or identity.
+  ServerKind kind = ServerKind::kTdock;
   std::string instance = "0123456789abcdef";
   int64_t max_model_len = 48;
-  int port = 0;  // 0: a free one
+  int port = 0;                               // 0: a free one
+  bool has_tokens = true;                     // a vLLM with --enable-scale-out
+  bool has_weight_calls = true;               // a vLLM with VLLM_SERVER_DEV_MODE=1
+  std::shared_ptr<FakeChannel> channel = {};  // of the group that a vLLM or an SGLang joins
 };
 
 // Thread-safe.
@@ -49,6 +72,11 @@ class FakeServer {
   int64_t asked() const TDOCK_EXCLUDES(mu_);
   int64_t gone() const TDOCK_EXCLUDES(mu_);
   int64_t updates() const TDOCK_EXCLUDES(mu_);
+  // Paths of the requests of a vLLM or an SGLang that give it weights, in their order.
+  std::vector<std::string> weight_calls() const TDOCK_EXCLUDES(mu_);
+  bool halted() const TDOCK_EXCLUDES(mu_);
+  // Calls the weights so, as another trainer might.
+  void Relabel(const std::string& label) TDOCK_EXCLUDES(mu_);
   // The last body of its kind.
   nlohmann::json last_ask() const TDOCK_EXCLUDES(mu_);
   nlohmann::json last_update() const TDOCK_EXCLUDES(mu_);
@@ -62,11 +90,22 @@ class FakeServer {
 
   void Handle(const Exchange& exchange) TDOCK_EXCLUDES(mu_);
   http::Response Models() TDOCK_REQUIRES(mu_);
-  http::Response Complete(const nlohmann::json& ask) TDOCK_REQUIRES(mu_);
+  http::Response Complete(const http::Request& request) TDOCK_REQUIRES(mu_);
   http::Response Update(const http::Request& request) TDOCK_REQUIRES(mu_);
   http::Response Begin(const nlohmann::json& begun) TDOCK_REQUIRES(mu_);
   http::Response End(const std::string& checksum) TDOCK_REQUIRES(mu_);
-  void ServeFolder(const std::string& folder) TDOCK_REQUIRES(mu_);
+  http::Response ServeFolder(const std::string& folder) TDOCK_REQUIRES(mu_);
+  void Serve(std::shared_ptr<const model::Decoder> decoder) TDOCK_REQUIRES(mu_);
+  // Of a vLLM or an SGLang; nothing: there is no such path.
+  std::optional<http::Response> Foreign(const http::Request& request) TDOCK_REQUIRES(mu_);
+  std::optional<http::Response> VllmCall(const std::string& path, const nlohmann::json& body) TDOCK_REQUIRES(mu_);
+  std::optional<http::Response> SglangCall(const std::string& path, const nlohmann::json& body) TDOCK_REQUIRES(mu_);
+  http::Response Receive(const nlohmann::json& names, const nlohmann::json& dtypes, const nlohmann::json& shapes)
+      TDOCK_REQUIRES(mu_);
+  nlohmann::json DigestsOfWeights(const std::string& prefix, size_t digits) const TDOCK_REQUIRES(mu_);
+  // Those that wait, unless they still have to.
+  std::vector<Exchange> TakeHeld() TDOCK_REQUIRES(mu_);
+  void AnswerAll(const std::vector<Exchange>& held) TDOCK_EXCLUDES(mu_);
 
   const FakeServerOptions options_;
   const model::ModelConfig config_;
@@ -74,6 +113,10 @@ class FakeServer {
   std::shared_ptr<const model::Decoder> decoder_ TDOCK_GUARDED_BY(mu_);
   std::unique_ptr<engine::Engine> engine_ TDOCK_GUARDED_BY(mu_);
   int64_t version_ TDOCK_GUARDED_BY(mu_) = 0;
+  std::map<int64_t, std::string> labels_ TDOCK_GUARDED_BY(mu_) = {{0, "default"}};  // of a vLLM or an SGLang
+  std::string model_ TDOCK_GUARDED_BY(mu_) = "tiny";
+  bool halted_ TDOCK_GUARDED_BY(mu_) = false, has_group_ TDOCK_GUARDED_BY(mu_) = false;
+  std::vector<std::string> weight_calls_ TDOCK_GUARDED_BY(mu_);
   std::optional<Upload> upload_ TDOCK_GUARDED_BY(mu_);
   Intercept intercept_ TDOCK_GUARDED_BY(mu_);
   std::function<void(nlohmann::json&)> change_ TDOCK_GUARDED_BY(mu_);
