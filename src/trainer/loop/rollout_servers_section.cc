@@ -11,11 +11,11 @@ void BindServerWeights(config::Spec& spec, RolloutServersSection& s) {
   spec.Choice("rollout.server_weights", &s.weights,
               {{"stream", ServerWeights::kStream}, {"folder", ServerWeights::kFolder}, {"none", ServerWeights::kNone}},
               "How servers get the weights of each step. stream: straight from memory, which `tdock serve` takes; "
-              "folder: as a Hugging Face folder, which a POST tells them to read; none: not at all, they answer with "
-              "what they have.");
+              "folder: as a Hugging Face folder, which they are told to read, vLLM and SGLang in their own ways; none: "
+              "not at all, they answer with what they have.");
   spec.String("rollout.server_weights_path", &s.weights_path,
               "What of a server is told of a folder of weights, with a JSON object of `model_path` and "
-              "`weight_version`; SGLang's is `/update_weights_from_disk`.")
+              "`weight_version`; at the default, vLLM and SGLang are told in their own ways.")
       .NotEmpty();
   spec.String("rollout.server_weights_folder", &s.weights_folder,
               "Where the folders of weights are written, which servers must see under the same name; empty: "

@@ -95,23 +95,60 @@ Sent ServerClient::Send(const reward::HttpAsk& ask, const reward::Patience& pati
   return sent;
 }
 
-ServerClient::Described ServerClient::Card(const std::string& model, const reward::Patience& patience) const {
+Sent ServerClient::Call(const WireCall& call, const reward::Patience& patience) const {
+  return Send({.method = call.method, .target = call.target, .body = call.body}, patience);
+}
+
+ServerClient::Described ServerClient::Card(const std::string& model, const ServerCard* known,
+                                           const reward::Patience& patience) const {
   Described described{.sent = Send({.method = "GET", .target = "/v1/models"}, patience), .card = {}};
   if (!described.sent.status.ok()) return described;
   auto read = Read(described.sent, ReadCard(described.sent.body, model));
   if (read.ok()) described.card = *std::move(read);
+  const ServerKind kind = described.card.kind;
+  if (kind == ServerKind::kVllm || kind == ServerKind::kSglang) Learn(described, known, patience);
   return described;
+}
+
+void ServerClient::Learn(Described& described, const ServerCard* known, const reward::Patience& patience) const {
+  ServerCard& card = described.card;
+  Sent said = Call(LabelCall(card.kind), patience);
+  if (said.status.ok()) {
+    auto label = Read(said, ReadLabel(said.body));
+    if (label.ok()) card.weight_version = *label;
+    card.says_weights = label.ok();
+  }
+  if (!said.status.ok() && !IsMissing(said.code)) {
+    described.sent = std::move(said);
+    return;
+  }
+  if (known != nullptr && known->kind == card.kind) {
+    card.form = known->form;
+  } else if (card.kind == ServerKind::kSglang) {
+    card.form = AnswerForm::kGenerate;
+  } else {
+    // An empty request is refused for what it lacks where the interface is there.
+    const std::string path(PathOf(AnswerForm::kTokens));
+    Sent asked = Call({.target = path, .body = "{}"}, patience);
+    const bool is_there = asked.code == 400 || asked.code == 422;
+    if (!is_there && !IsMissing(asked.code)) {
+      described.sent = std::move(asked);
+      return;
+    }
+    if (is_there) card.form = AnswerForm::kTokens;
+  }
+  card.answers_say_weights = card.says_weights && card.form != AnswerForm::kCompletions;
 }
 
 ServerClient::Completed ServerClient::Complete(const WireRequest& request, const ServerCard& card, int64_t vocab_size,
                                                const reward::Patience& patience) const {
-  Completed completed{
-      .sent = Send(
-          {.target = "/v1/completions", .body = BodyOf(request, card), .most_answer_bytes = MostReplyBytes(request)},
-          patience),
-      .reply = {}};
+  Completed completed{.sent = Send({.target = std::string(PathOf(card.form)),
+                                    .body = BodyOf(request, card),
+                                    .most_answer_bytes = MostReplyBytes(request)},
+                                   patience),
+                      .reply = {}};
   if (!completed.sent.status.ok()) return completed;
-  auto read = Read(completed.sent, ReadReply(completed.sent.body, request, vocab_size));
+  auto read = Read(completed.sent, ReadReply(completed.sent.body, request, vocab_size, card.form));
   completed.sent.body.clear();
   if (read.ok()) completed.reply = *std::move(read);
   return completed;

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "trainer/reward/external/http_post.h"
 #include "trainer/reward/external/patience.h"
+#include "trainer/rollout_servers/wire/weight_calls.h"
 #include "trainer/rollout_servers/wire/wire.h"
 
 namespace tdock::trainer {
@@ -64,11 +65,16 @@ class ServerClient {
     return sent.status;
   }
 
+  // An answer with a code other than 200 is an error, as in Send().
+  Sent Call(const WireCall& call, const reward::Patience& patience) const;
+
   struct Described {
     Sent sent;
     ServerCard card;
   };
-  Described Card(const std::string& model, const reward::Patience& patience) const;
+  // Asks what the server is, which weights it has and through which interface it answers; the last is as in `known`, a
+  // card that it had before, unless that is null. No tokens are made.
+  Described Card(const std::string& model, const ServerCard* known, const reward::Patience& patience) const;
 
   struct Completed {
     Sent sent;
@@ -79,6 +85,9 @@ class ServerClient {
 
  private:
   explicit ServerClient(reward::HttpServer server) : server_(std::move(server)) {}
+
+  // Adds to the card of a vLLM or an SGLang what they say of themselves beside their models.
+  void Learn(Described& described, const ServerCard* known, const reward::Patience& patience) const;
 
   reward::HttpServer server_;
 };

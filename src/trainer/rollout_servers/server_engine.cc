@@ -52,6 +52,7 @@ absl::Status CheckAskable(const engine::Request& request) {
       {"its tokens one by one (on_token)", static_cast<bool>(request.on_token)},
       {"stop texts (stop)", !sampling.stop.empty()},
       {"the most likely tokens (top_log_probs)", sampling.top_log_probs > 0},
+      {"log-probabilities of prompts (prompt_log_probs)", request.prompt_log_probs.has_value()},
       {"log-probabilities after filters (filtered_log_probs)", sampling.filtered_log_probs},
       {"a list of allowed tokens (allowed_tokens)", !sampling.allowed_tokens.empty()},
       {"presence_penalty of an answer that is given in parts", goes_on && sampling.presence_penalty != 0},
@@ -500,41 +501,6 @@ class ServerEngine final : public AnswerEngine {
   Tasks tasks_;  // ends first
 };
 
-absl::StatusOr<ServerList> ListOf(const ServerEngineOptions& options, Env& env) {
-  TDOCK_ASSIGN_OR_RETURN(ServerAccess access, MakeServerAccess(options.key_env, options.ca_file));
-  return ServerList::Create(env, options.urls, options.urls_file, std::move(access));
-}
-
-Env& EnvOf(const ServerEngineOptions& options) { return options.env == nullptr ? Env::Real() : *options.env; }
-Clock& ClockOf(const ServerEngineOptions& options) { return options.clock == nullptr ? Clock::Real() : *options.clock; }
-
-constexpr absl::Duration kCheckWithin = absl::Seconds(60);
-
-// Whether a server can be used.
-absl::Status CheckServer(const ServerClient& server, const ServerEngineOptions& options, int64_t longest,
-                         const reward::Patience& patience) {
-  const ServerClient::Described described = server.Card(options.model, patience);
-  TDOCK_RETURN_IF_ERROR(described.sent.status);
-  const ServerCard& card = described.card;
-  if (card.max_model_len > 0 && card.max_model_len < longest) {
-    return absl::InvalidArgumentError(absl::StrCat(server.shown(), ": its context has ", card.max_model_len,
-                                                   " tokens, and prompts with their answers have up to ", longest));
-  }
-  if (options.weights == ServerWeights::kStream && !card.is_tdock) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(server.shown(),
-                     ": it is no `tdock serve`, and takes no weights straight from memory "
-                     "(rollout.server_weights: stream); folder or none may be right"));
-  }
-  const WireRequest request{.prompt = {static_cast<int32_t>(options.vocab_size - 1)}, .sampling = {}};
-  WireRequest asked = request;
-  asked.ends = options.end_tokens;
-  return server.Complete(asked, card, options.vocab_size, patience).sent.status;
-}
-
-// What a server that is away or too busy is told by.
-bool MayPass(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AnswerEngine>> MakeServerEngine(const ServerEngineOptions& options) {
@@ -544,49 +510,13 @@ absl::StatusOr<std::unique_ptr<AnswerEngine>> MakeServerEngine(const ServerEngin
   if (options.weights == ServerWeights::kFolder && options.weights_folder.empty()) {
     return absl::InvalidArgumentError("weights_folder must say where the folders for servers are written");
   }
-  Env& env = EnvOf(options);
-  TDOCK_ASSIGN_OR_RETURN(ServerList list, ListOf(options, env));
-  return std::make_unique<ServerEngine>(std::move(list), options, env, ClockOf(options));
-}
-
-absl::StatusOr<std::vector<std::string>> CheckServers(const ServerEngineOptions& options, int64_t longest,
-                                                      const std::function<absl::Status()>& check_stop) {
-  TDOCK_ASSIGN_OR_RETURN(const ServerList list, ListOf(options, EnvOf(options)));
-  Clock& clock = ClockOf(options);
-  const std::vector<ServerClient>& servers = list.servers();
-  std::vector<absl::Status> found(servers.size());
-  const auto stopped = std::make_shared<std::atomic<bool>>(false);
-  const reward::Patience patience{.clock = clock, .deadline = clock.Now() + kCheckWithin, .check_stop = [=] {
-                                    return *stopped ? absl::CancelledError("stopped") : absl::OkStatus();
-                                  }};
-  std::atomic<size_t> left = servers.size();
-  Tasks tasks;
-  for (size_t i = 0; i < servers.size(); ++i) {
-    tasks.Run([&, i] {
-      found[i] = CheckServer(servers[i], options, longest, patience);
-      --left;
-    });
+  if (options.weights == ServerWeights::kNccl && !options.open_group) {
+    return absl::InvalidArgumentError("open_group must make the groups that weights are sent through");
   }
-  absl::Status stop;
-  while (left > 0) {
-    if (stop.ok() && check_stop) stop = check_stop();
-    if (!stop.ok()) *stopped = true;
-    const reward::Patience pause{.clock = clock, .deadline = absl::InfiniteFuture()};
-    pause.SleepUntil(clock.Now() + absl::Milliseconds(20), "servers").IgnoreError();
-  }
-  TDOCK_RETURN_IF_ERROR(stop);
-  std::vector<std::string> troubles;
-  absl::StatusCode code = absl::StatusCode::kOk;
-  for (const absl::Status& status : found) {
-    if (status.ok()) continue;
-    troubles.emplace_back(status.message());
-    const bool is_worse = code == absl::StatusCode::kOk || MayPass(absl::Status(code, ""));
-    if (is_worse) code = status.code();
-  }
-  const bool is_one = std::any_of(found.begin(), found.end(), [](const absl::Status& status) { return status.ok(); });
-  if (troubles.empty() || (is_one && MayPass(absl::Status(code, "")))) return troubles;
-  return absl::Status(code,
-                      absl::StrCat("servers of rollout.servers cannot be used:\n  ", absl::StrJoin(troubles, "\n  ")));
+  Env& env = options.env == nullptr ? Env::Real() : *options.env;
+  Clock& clock = options.clock == nullptr ? Clock::Real() : *options.clock;
+  TDOCK_ASSIGN_OR_RETURN(ServerList list, ServerList::Of(options, env));
+  return std::make_unique<ServerEngine>(std::move(list), options, env, clock);
 }
 
 }  // namespace tdock::trainer

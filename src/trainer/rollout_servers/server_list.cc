@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/status.h"
+#include "trainer/rollout_servers/server_engine.h"
 
 namespace tdock::trainer {
 namespace {
@@ -37,6 +38,11 @@ absl::StatusOr<ServerList> ServerList::Create(Env& env, const std::vector<std::s
   list.servers_ = list.configured_;
   if (!file.empty()) TDOCK_RETURN_IF_ERROR(list.Read());
   return list;
+}
+
+absl::StatusOr<ServerList> ServerList::Of(const ServerEngineOptions& options, Env& env) {
+  TDOCK_ASSIGN_OR_RETURN(ServerAccess access, MakeServerAccess(options.key_env, options.ca_file));
+  return Create(env, options.urls, options.urls_file, std::move(access));
 }
 
 absl::Status ServerList::Read() {

@@ -12,12 +12,16 @@
 
 namespace tdock::trainer {
 
+struct ServerEngineOptions;
+
 // The file has one URL in a line; empty lines and those that begin with '#' are passed over. Not thread-safe.
 class ServerList {
  public:
   // InvalidArgument for a URL that is not valid; the error of reading the file.
   static absl::StatusOr<ServerList> Create(Env& env, const std::vector<std::string>& urls, const std::string& file,
                                            ServerAccess access);
+  // Those that the options name. The errors of MakeServerAccess(), too.
+  static absl::StatusOr<ServerList> Of(const ServerEngineOptions& options, Env& env);
 
   // Each once.
   const std::vector<ServerClient>& servers() const { return servers_; }

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "trainer/rollout_servers/weight_check.h"
+#include "trainer/rollout_servers/weight_group.h"
 
 namespace tdock::trainer {
 namespace {
@@ -77,16 +79,24 @@ struct ServerPool::Server {
   absl::Time refused_since = absl::InfiniteFuture();  // in a row, of whatever kind
   Backoff between_probes, between_sends, between_failures;
   Flag cut = NewFlag();
+  // State of this start of it.
+  std::shared_ptr<WeightCheck> check = std::make_shared<WeightCheck>();
+  std::shared_ptr<WeightGroupLink> link = std::make_shared<WeightGroupLink>();
 
   void ForgetWeights() {
     versions.clear();
     weights.reset();
+  }
+  void ForgetStart() {
+    check = std::make_shared<WeightCheck>();
+    link = std::make_shared<WeightGroupLink>();
   }
 };
 
 ServerPool::ServerPool(ServerList list, const ServerEngineOptions& options, Env& env, Clock& clock, Tasks& tasks,
                        std::function<void()> on_change)
     : options_(options),
+      env_(env),
       clock_(clock),
       tasks_(tasks),
       on_change_(std::move(on_change)),
@@ -156,10 +166,12 @@ void ServerPool::Tend(bool sends) {
 
 void ServerPool::Probe(const std::shared_ptr<Server>& server) {
   server->probing = true;
-  tasks_.Run([this, server] {
-    TakeProbe(*server, server->client.Card(options_.model, {.clock = clock_,
-                                                            .deadline = clock_.Now() + kProbeWithin,
-                                                            .check_stop = StopOf({stopped_})}));
+  // One that was away may be another one.
+  const auto known = server->state == State::kDown ? std::nullopt : server->card;
+  tasks_.Run([this, server, known] {
+    const reward::Patience patience{
+        .clock = clock_, .deadline = clock_.Now() + kProbeWithin, .check_stop = StopOf({stopped_})};
+    TakeProbe(*server, server->client.Card(options_.model, known ? &*known : nullptr, patience));
     on_change_();
   });
 }
@@ -184,7 +196,9 @@ void ServerPool::TakeCard(Server& server, const ServerCard& card, absl::Time now
   // What does not say which instance it is may be another one when it was away.
   const bool may_be = card.instance.empty() && server.state == State::kDown;
   if (is_another || may_be) server.ForgetWeights();
-  if (ChecksVersions(card) && server.weights) {
+  // One that was started again has no label of ours.
+  if (is_another || (may_be && !card.weight_version)) server.ForgetStart();
+  if (card.says_weights && options_.LabelsWeights(card.kind) && server.weights) {
     const auto known = server.versions.find(card.weight_version.value_or(-1));
     if (known == server.versions.end() || known->second != *server.weights) server.ForgetWeights();
   }
@@ -227,14 +241,18 @@ void ServerPool::StartSending(absl::Time now) {
     if (!server->listed || server->state != State::kBehind || server->card_is_old || server->probing) continue;
     if (now < server->send_at) continue;
     int64_t version = *version_;
-    if (server->card->is_tdock) {  // which numbers them itself
+    if (server->card->is_tdock()) {  // which numbers them itself
       version = server->card->weight_version.value_or(0) + 1;
       if (!server->versions.empty()) version = std::max(version, server->versions.rbegin()->first + 1);
-      server->versions[version] = *version_;  // answers in progress may have tokens of it before the server says so
     }
+    server->versions[version] = *version_;  // answers in progress may have tokens of it before the server says so
     server->sending = true;
     servers.push_back(server);
-    recipients.push_back({.client = server->client, .version = version});
+    recipients.push_back({.client = server->client,
+                          .version = version,
+                          .kind = server->card->kind,
+                          .check = server->check,
+                          .link = server->link});
   }
   if (servers.empty()) return;
   sending_ = true;
@@ -276,12 +294,15 @@ Deliveries ServerPool::Deliver(const std::vector<Recipient>& recipients, const m
                             .clock = &clock_,
                             .tasks = &tasks_};
   if (options_.weights == ServerWeights::kStream) return StreamWeights(decoder, recipients, options);
+  if (options_.weights == ServerWeights::kNccl) {
+    return BroadcastWeights(decoder, recipients, options_.open_group, options);
+  }
   const absl::StatusOr<std::string> folder = folders_.Write(decoder, version);
   if (!folder.ok()) {
     return {.deliveries = std::vector<Delivery>(
                 recipients.size(), {.sent = {.status = folder.status(), .trouble = Trouble::kFailed}, .said = {}})};
   }
-  Deliveries result = PostFolder(*folder, options_.weights_path, recipients, options);
+  Deliveries result = PostFolder(env_, *folder, options_.weights_path, recipients, options);
   folders_.RemoveOthers(version);
   return result;
 }
@@ -290,7 +311,7 @@ void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const 
   server.sending = false;
   server.awaited = false;
   // Unless the server says so, what it calls by that number may be somebody else's.
-  if (server.card->is_tdock) server.versions.erase(recipient.version);
+  server.versions.erase(recipient.version);
   const Sent& sent = delivery.sent;
   if (sent.status.ok()) {
     if (!delivery.said.instance.empty() && delivery.said.instance != server.card->instance) {
@@ -298,7 +319,7 @@ void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const 
       server.card->instance = delivery.said.instance;
     }
     const int64_t number =
-        server.card->is_tdock ? delivery.said.weight_version.value_or(recipient.version) : recipient.version;
+        server.card->is_tdock() ? delivery.said.weight_version.value_or(recipient.version) : recipient.version;
     server.versions[number] = *version_;
     server.card->weight_version = number;
     server.weights = version_;
@@ -308,6 +329,8 @@ void ServerPool::TakeDelivery(Server& server, const Recipient& recipient, const 
     server.between_sends.Reset();
     return;
   }
+  // It may have some of the weights, and make tokens with them under the label of those before.
+  if (!server.card->is_tdock()) server.ForgetWeights();
   if (sent.trouble == Trouble::kStopped) {
     server.send_at = now + server.between_sends.Next();
     return;
@@ -461,8 +484,10 @@ absl::Status ServerPool::Stamp(const Lease& lease, WireReply& reply) {
       if (!wrong.empty()) break;
       const auto known = server.versions.find(span.version);
       if (known == server.versions.end() || known->second < lease.version) {
-        wrong = absl::StrCat("its answer is of weights that it calls version ", span.version,
-                             ", which are not those that it was sent: does something else send it weights?");
+        wrong =
+            absl::StrCat("its answer is of weights that it calls ",
+                         span.version == kUnknownVersion ? "something else" : absl::StrCat("version ", span.version),
+                         ", which are not those that it was sent: does something else send it weights?");
       } else {
         span.version = known->second;
       }

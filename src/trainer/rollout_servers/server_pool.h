@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "core/base/env.h"
 #include "core/base/mutex.h"
 #include "core/base/retry.h"
 #include "model/decoder/decoder.h"
@@ -99,12 +100,14 @@ class ServerPool {
                      bool keep_cache, const Flag& stop);
   void TakeDelivery(Server& server, const Recipient& recipient, const Delivery& delivery, absl::Time now)
       TDOCK_REQUIRES(mu_);
+  // True if each answer must be of weights that we have sent.
   bool ChecksVersions(const ServerCard& card) const {
-    return card.is_tdock && options_.weights != ServerWeights::kNone;
+    return card.answers_say_weights && options_.LabelsWeights(card.kind);
   }
   std::string TroublesLocked() const TDOCK_REQUIRES(mu_);
 
   const ServerEngineOptions options_;
+  Env& env_;
   Clock& clock_;
   Tasks& tasks_;
   const std::function<void()> on_change_;

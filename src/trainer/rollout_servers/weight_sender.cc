@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "core/base/status.h"
 #include "model/decoder/checkpoint.h"
 #include "tdock/dtype.h"
+#include "trainer/rollout_servers/weight_check.h"
 #include "trainer/rollout_servers/weight_pieces.h"
 #include "trainer/stages/guard.h"
 
@@ -38,12 +40,6 @@ std::string NameOf(DType dtype) {
   }
 }
 
-reward::Patience PatienceOf(const SendOptions& options, absl::Duration most = absl::InfiniteDuration()) {
-  return {.clock = *options.clock,
-          .deadline = options.clock->Now() + std::min(options.timeout, most),
-          .check_stop = options.check_stop};
-}
-
 // An upload to several servers.
 class Upload {
  public:
@@ -67,7 +63,7 @@ class Upload {
       const Json body = {
           {"tensors", tensors}, {"weight_version", recipients_[i].version}, {"flush_cache", !options_.keep_cache}};
       delivery.sent = recipients_[i].client.Send({.target = "/update_weights", .body = JsonText(body)},
-                                                 PatienceOf(options_, kPieceWithin));
+                                                 options_.PatienceOfRequest(kPieceWithin));
       if (!delivery.sent.status.ok()) return;
       auto card = recipients_[i].client.Read(delivery.sent, ReadUpload(delivery.sent.body));
       if (card.ok()) uploads_[i] = *std::move(card);
@@ -75,7 +71,7 @@ class Upload {
     return absl::OkStatus();
   }
 
-  // That every server takes.
+  // Size of a piece that every server takes.
   size_t PieceBytes() const {
     int64_t bytes = kPieceBytes;
     for (size_t i = 0; i < uploads_.size(); ++i) {
@@ -99,7 +95,7 @@ class Upload {
                                 .content_type = "application/octet-stream"};
       Sent& sent = result_.deliveries[i].sent;
       // One that has stopped does not stop the others for longer.
-      const reward::Patience patience = PatienceOf(options_, kPieceWithin);
+      const reward::Patience patience = options_.PatienceOfRequest(kPieceWithin);
       for (int tries = 1;; ++tries) {
         sent = recipients_[i].client.Send(ask, patience);
         const bool again = sent.trouble == Trouble::kConnection || sent.trouble == Trouble::kOverload;
@@ -120,14 +116,14 @@ class Upload {
       delivery.sent =
           recipients_[i].client.Send({.target = absl::StrCat("/update_weights?upload=", uploads_[i].id,
                                                              "&checksum=", absl::StrFormat("%016x", checksum))},
-                                     PatienceOf(options_));
+                                     options_.PatienceOfRequest());
       if (!delivery.sent.status.ok()) return;
       auto said = recipients_[i].client.Read(delivery.sent, ReadUpdate(delivery.sent.body));
       if (said.ok()) delivery.said = *std::move(said);
     });
   }
 
-  // Of those that have not failed yet.
+  // Fails those that have not failed yet.
   void Fail(const absl::Status& status, Trouble trouble) {
     for (size_t i = 0; i < uploads_.size(); ++i) {
       if (IsOpen(i)) result_.deliveries[i].sent = {.status = status, .trouble = trouble};
@@ -165,6 +161,18 @@ absl::Status Stream(const model::Decoder& decoder, Upload& upload) {
   return absl::OkStatus();
 }
 
+// Lets a server read a folder. A vLLM is halted meanwhile: it would make tokens with some of the weights otherwise. An
+// SGLang waits for its answers, and is halted where they go on.
+void LetReadFolder(const std::string& folder, const std::string& path, const Recipient& recipient,
+                   const SendOptions& options, FolderDigests& digests, Delivery& delivery) {
+  const bool is_own = HasOwnFolderCall(recipient.kind, path), is_vllm = recipient.kind == ServerKind::kVllm;
+  ServerUpdate update(recipient, options, delivery);
+  if (is_own && (is_vllm || options.keep_cache) && !update.Halt()) return;
+  if (!update.Call(FolderCall(recipient.kind, path, folder, recipient.version, !options.keep_cache)) || !is_own) return;
+  if (is_vllm && !update.Call(RelabelCall(recipient.version))) return;
+  if (update.CompareLabel() && update.CompareDigests(digests)) update.GoOn();
+}
+
 }  // namespace
 
 Deliveries StreamWeights(const model::Decoder& decoder, std::span<const Recipient> recipients,
@@ -186,7 +194,7 @@ absl::StatusOr<std::string> WeightFolders::Write(const model::Decoder& decoder, 
   // Servers may have another working directory.
   std::error_code error;
   const std::string path =
-      JoinPath(std::filesystem::absolute(folder_, error).string(), absl::StrCat("weights-", version));
+      JoinPath(std::filesystem::absolute(folder_, error).string(), absl::StrCat(kFolderPrefix, version));
   written_.emplace_back(version, path);
   const model::SaveOptions options{.dtype = std::nullopt, .tokenizer_from = tokenizer_from_};
   absl::Status saved = env_.CreateFolders(folder_);
@@ -206,20 +214,13 @@ void WeightFolders::RemoveOthers(int64_t version) {
   std::erase_if(written_, [&](const auto& one) { return one.first != version && env_.RemoveAll(one.second).ok(); });
 }
 
-Deliveries PostFolder(const std::string& folder, const std::string& path, std::span<const Recipient> recipients,
-                      const SendOptions& options) {
+Deliveries PostFolder(Env& env, const std::string& folder, const std::string& path,
+                      std::span<const Recipient> recipients, const SendOptions& options) {
   Deliveries result;
   result.deliveries.resize(recipients.size());
+  FolderDigests digests(env, folder);
   options.tasks->ForEach(recipients.size(), [&](size_t i) {
-    Delivery& delivery = result.deliveries[i];
-    // SGLang wants a text, and `tdock serve` takes one.
-    const Json body = {{"model_path", folder},
-                       {"weight_version", absl::StrCat(recipients[i].version)},
-                       {"flush_cache", !options.keep_cache}};
-    delivery.sent = recipients[i].client.Send({.target = path, .body = JsonText(body)}, PatienceOf(options));
-    if (!delivery.sent.status.ok()) return;
-    auto said = recipients[i].client.Read(delivery.sent, ReadUpdate(delivery.sent.body));
-    if (said.ok()) delivery.said = *std::move(said);
+    LetReadFolder(folder, path, recipients[i], options, digests, result.deliveries[i]);
   });
   return result;
 }

@@ -1,50 +1,26 @@
-// Weights on their way to servers.
+// Weights on their way to servers: straight from memory, or in folders.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "core/base/clock.h"
 #include "core/base/env.h"
 #include "model/decoder/decoder.h"
-#include "trainer/rollout_servers/server_client.h"
-#include "trainer/rollout_servers/tasks.h"
+#include "trainer/rollout_servers/server_update.h"
 
 namespace tdock::trainer {
-
-// A server that is to have weights.
-struct Recipient {
-  ServerClient client;
-  int64_t version = 0;  // what the server is to call them
-};
-
-struct Delivery {
-  Sent sent = {};  // of what failed, or of the last request
-  UpdateCard said = {};
-};
-
-struct SendOptions {
-  bool keep_cache = false;                        // answers in progress go on with what they have read
-  absl::Duration timeout = absl::ZeroDuration();  // of each request
-  std::function<absl::Status()> check_stop = {};  // any thread may call it; its errors are Cancelled
-  Clock* clock = nullptr;
-  Tasks* tasks = nullptr;
-};
 
 struct Deliveries {
   std::vector<Delivery> deliveries = {};  // one for each recipient
   uint64_t bytes = 0;                     // of weights that were sent
 };
 
-// Straight from memory to all recipients at the same time: each piece is made once, and sent to all of them before the
-// next one is made. A recipient that fails is left out of the rest.
+// Sends weights straight from memory to all recipients, which are `tdock serve`, at the same time: each piece is made
+// once, and sent to all of them before the next one is made. A recipient that fails is left out of the rest.
 Deliveries StreamWeights(const model::Decoder& decoder, std::span<const Recipient> recipients,
                          const SendOptions& options);
 
@@ -60,7 +36,7 @@ class WeightFolders {
 
   // The folder that has these weights now. The errors of SaveCheckpoint().
   absl::StatusOr<std::string> Write(const model::Decoder& decoder, int64_t version);
-  // Of all versions but this one.
+  // Removes the folders of all other versions.
   void RemoveOthers(int64_t version);
 
  private:
@@ -69,8 +45,8 @@ class WeightFolders {
   std::vector<std::pair<int64_t, std::string>> written_;
 };
 
-// Tells all recipients to read a folder.
-Deliveries PostFolder(const std::string& folder, const std::string& path, std::span<const Recipient> recipients,
-                      const SendOptions& options);
+// Tells all recipients to read a folder, and compares what they say of the weights that they have then.
+Deliveries PostFolder(Env& env, const std::string& folder, const std::string& path,
+                      std::span<const Recipient> recipients, const SendOptions& options);
 
 }  // namespace tdock::trainer
