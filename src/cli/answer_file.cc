@@ -103,7 +103,7 @@ absl::Status AnswerFile::Mark(absl::string_view line, const std::string& place) 
     return value >= least && value <= most ? std::optional(value) : std::nullopt;
   };
   const std::optional<int64_t> of = number("line", 1, options_.lines);
-  const std::optional<int64_t> sample = number("sample", 0, options_.samples - 1);
+  const std::optional<int64_t> sample = options_.numbered ? number("sample", 0, options_.samples - 1) : 0;
   if (!of || !sample) {
     return absl::DataLossError(
         absl::StrCat(place, ": it is not an answer to a line of the input; remove it, or ", kAdvice));
@@ -114,7 +114,7 @@ absl::Status AnswerFile::Mark(absl::string_view line, const std::string& place) 
   }
   has_[Index(*of, *sample)] = true;
   ++found_;
-  return absl::OkStatus();
+  return options_.on_found ? Annotate(options_.on_found(json), place) : absl::OkStatus();
 }
 
 absl::Status AnswerFile::ReadAnswers() {

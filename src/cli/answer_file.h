@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ class AnswerFile {
     bool overwrite = false;  // begins anew whatever is there
     int64_t lines = 0;       // of prompts
     int64_t samples = 1;     // answers to each
+    bool numbered = true;    // false: the one answer to each does not say its "sample"
+    // Called with each answer that is there when the file is opened. Its error is that of Open().
+    std::function<absl::Status(const nlohmann::ordered_json& answer)> on_found = {};
   };
 
   // Opens the file to append to it; of a last line that was not written to its end, nothing is kept. `made_with` is an

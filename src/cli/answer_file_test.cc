@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <vector>
+
 #include "core/base/testing/fails.h"
 
 namespace tdock::cli {
@@ -47,6 +49,26 @@ TEST_F(AnswerFileTest, GoesOnBehindTheLastWholeLine) {
   EXPECT_EQ(Contents(), whole);
   ASSERT_TRUE((*file)->Append("{}").ok());
   EXPECT_EQ(Contents(), whole + "{}\n");
+}
+
+TEST_F(AnswerFileTest, OfOneAnswerToEachLineShowsThoseThatAreThere) {
+  ASSERT_TRUE(Open(made_with_).ok());
+  // A name that is the input's.
+  Write("{\"line\":2,\"n\":5}\n{\"line\":1,\"sample\":9,\"n\":7}\n{\"line\":3,");
+  std::vector<int> found;
+  const auto open = [&](int most) {
+    found.clear();
+    const auto on_found = [&](const Json& answer) {
+      found.push_back(answer["n"].get<int>());
+      return found.back() <= most ? absl::OkStatus() : absl::DataLossError("too much");
+    };
+    return AnswerFile::Open(env_, {.path = path_, .lines = 3, .numbered = false, .on_found = on_found}, made_with_)
+        .status();
+  };
+  EXPECT_TRUE(open(9).ok());
+  EXPECT_EQ(found, (std::vector{5, 7}));
+  EXPECT_THAT(open(6), Fails(absl::StatusCode::kDataLoss, {path_ + ":2: ", "too much"}));
+  EXPECT_THAT(Open(made_with_).status(), Fails(absl::StatusCode::kDataLoss, {path_ + ":1: ", "--overwrite"}));
 }
 
 TEST_F(AnswerFileTest, RefusesWhatWasMadeOtherwise) {

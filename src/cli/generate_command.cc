@@ -34,6 +34,7 @@ struct GenerateArguments {
   SamplingArguments sampling;
   int64_t samples = 1;
   bool json = false;
+  std::vector<const CLI::Option*> of_answers = {};  // options about answers that are generated
 };
 
 // The inputs that a call reads before it answers anything.
@@ -58,8 +59,10 @@ bool NoteSpelledTokens(const std::string& text, const text::Tokenizer& tokenizer
 
 absl::StatusOr<Inputs> Gather(const GenerateArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(engine::SamplingParams sampling, ReadSampling(arguments.sampling));
+  if (arguments.files.score) sampling.max_new_tokens = 0;
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder model, LoadModel(arguments.model));
-  TDOCK_RETURN_IF_ERROR(engine::CheckSamplingParams(sampling, model.decoder.used_tokens(), model.end_tokens));
+  TDOCK_RETURN_IF_ERROR(engine::CheckSamplingParams(sampling, model.decoder.used_tokens(), model.end_tokens,
+                                                    /*least_new_tokens=*/arguments.files.score ? 0 : 1));
   std::vector<engine::Prompt> prompts;
   if (!arguments.texts.empty()) {
     TDOCK_ASSIGN_OR_RETURN(const PromptEncoder encoder,
@@ -120,6 +123,13 @@ void CheckTogether(const GenerateArguments& arguments) {
   if (!of_template.empty() && !arguments.prompts.chat && !to_file) {
     throw CLI::ValidationError(absl::StrCat(of_template, " needs --chat: without it, a prompt is text as it stands"));
   }
+  if (arguments.files.score) {
+    for (const CLI::Option* option : arguments.of_answers) {
+      if (option->count() == 0) continue;
+      throw CLI::ValidationError(
+          absl::StrCat(option->get_name(), " is about answers that are generated, and --score generates none"));
+    }
+  }
   const engine::SamplingParams& params = arguments.sampling.params;
   const bool shows = arguments.json || to_file;
   if (!shows && params.top_log_probs != 0) throw CLI::ValidationError("--top-log-probs needs --json or --output");
@@ -140,16 +150,19 @@ Command AddGenerate(CLI::App& app) {
                    "Prompt to answer, as it stands: special tokens that it spells are text like any other; may be "
                    "given more than once")
       ->allow_extra_args(false);
-  command->add_option("--samples", arguments->samples, "Number of answers per prompt")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+  arguments->of_answers.push_back(command->add_option("--samples", arguments->samples, "Number of answers per prompt")
+                                      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+                                      ->capture_default_str());
   AddFileOptions(*command, arguments->files);
   command
       ->add_flag("--chat", arguments->prompts.chat,
                  "A prompt is what a user says: the model's template makes the text of it that asks for the answer")
       ->group("Conversations");
   AddTemplateOptions(*command, arguments->prompts);
+  const auto others = static_cast<std::ptrdiff_t>(command->get_options().size());
   AddSamplingOptions(*command, arguments->sampling);
+  const std::vector<CLI::Option*> all = command->get_options();
+  arguments->of_answers.insert(arguments->of_answers.end(), all.begin() + others, all.end());
   engine::SamplingParams& params = arguments->sampling.params;
   command->add_flag("--json", arguments->json,
                     "Show each answer as a line of JSON: prompt, sample (from 0), text, finish_reason (end_token, stop "
@@ -158,9 +171,10 @@ Command AddGenerate(CLI::App& app) {
       ->add_option("--top-log-probs", params.top_log_probs,
                    "In JSON, show this many of the most likely tokens at each position")
       ->capture_default_str();
-  command->add_flag("--filtered-log-probs", params.filtered_log_probs,
-                    "In JSON, show log-probabilities of what is sampled from, after all steps, rather than those of "
-                    "the model at the temperature");
+  arguments->of_answers.push_back(
+      command->add_flag("--filtered-log-probs", params.filtered_log_probs,
+                        "In JSON, show log-probabilities of what is sampled from, after all steps, rather than those "
+                        "of the model at the temperature"));
   command->final_callback([arguments] { CheckTogether(*arguments); });
   return [arguments] { return Generate(*arguments); };
 }

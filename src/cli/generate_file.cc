@@ -87,11 +87,14 @@ Json MadeWith(const FileWork& work, const PromptArguments& prompts, const Json& 
 // Feeds the engine from the input, and the output from the engine.
 class FileGeneration {
  public:
-  FileGeneration(const FileWork& work, engine::Engine& engine, PromptFile& prompts, AnswerFile& answers, int64_t total)
-      : work_(work), engine_(engine), prompts_(prompts), answers_(answers), total_(total) {}
+  // `scored`: what the file of answers has already; with --score.
+  FileGeneration(const FileWork& work, engine::Engine& engine, PromptFile& prompts, AnswerFile& answers, int64_t total,
+                 const ScoreTotals& scored)
+      : work_(work), engine_(engine), prompts_(prompts), answers_(answers), total_(total), scored_(scored) {}
 
   absl::Status Run(const std::atomic<bool>& stop) {
-    progress_.Begin("generating", total_, answers_.found(), "answer");
+    const bool score = work_.arguments.score;
+    progress_.Begin(score ? "scoring" : "generating", total_, answers_.found(), score ? "record" : "answer");
     begun_ = Clock::Real().Now();
     for (;;) {
       TDOCK_RETURN_IF_ERROR(Feed());
@@ -107,6 +110,7 @@ class FileGeneration {
 
   // The answers that are in the file.
   int64_t written() const { return answers_.found() + written_; }
+  const ScoreTotals& scored() const { return scored_; }
 
  private:
   struct OpenPrompt {
@@ -143,8 +147,10 @@ class FileGeneration {
   }
 
   absl::Status Add(FilePrompt prompt) {
-    engine::Request request{.prompt = {std::move(prompt.tokens), work_.samples, static_cast<uint64_t>(prompt.line)},
+    std::vector<int32_t> tokens = work_.arguments.score ? prompt.tokens : std::move(prompt.tokens);
+    engine::Request request{.prompt = {std::move(tokens), work_.samples, static_cast<uint64_t>(prompt.line)},
                             .sampling = work_.sampling};
+    if (work_.arguments.score) request.prompt_log_probs = work_.sampling.top_log_probs;
     OpenPrompt open{.prompt = std::move(prompt), .missing = 0, .settled = {}};
     for (int64_t sample = 0; sample < work_.samples; ++sample) {
       const bool has = answers_.Has(open.prompt.line, sample);
@@ -184,11 +190,20 @@ class FileGeneration {
       held_back_.erase({line, answer.sample});
       return WriteHeldBack();
     }
-    Json json = {{"line", line}, {"sample", answer.sample}};
+    Json json = Json::object();
+    json["line"] = line;
+    if (!work_.arguments.score) json["sample"] = answer.sample;
     json.update(open.prompt.fields);
-    TDOCK_RETURN_IF_ERROR(AddAnswer(answer.completion, *work_.model.tokenizer, json));
+    if (work_.arguments.score) {
+      AddScores(open.prompt.tokens, open.prompt.counted, *answer.completion.prompt_log_probs, *work_.model.tokenizer,
+                json);
+      TDOCK_RETURN_IF_ERROR(scored_.Add(json));
+      tokens_ += std::ssize(open.prompt.tokens);
+    } else {
+      TDOCK_RETURN_IF_ERROR(AddAnswer(answer.completion, *work_.model.tokenizer, json));
+      tokens_ += std::ssize(answer.completion.tokens);
+    }
     if (--open.missing == 0) open_.erase(found);
-    tokens_ += static_cast<int64_t>(answer.completion.tokens.size());
     return Write(line, answer.sample, LineOf(json));
   }
 
@@ -229,6 +244,7 @@ class FileGeneration {
   // With --in-order: the answers that are under way, and those that wait for them, by line and sample.
   std::map<std::pair<int64_t, int64_t>, std::optional<std::string>> held_back_;
   int64_t written_ = 0, tokens_ = 0;
+  ScoreTotals scored_;
   absl::Status failed_;  // the first answer that did
 };
 
@@ -258,19 +274,34 @@ absl::StatusOr<EncoderOfFile> MakeEncoder(Env& env, const FileWork& work) {
 // Whether the model has positions, and the cache has room, for a prompt of so many tokens and its answer.
 absl::Status CheckLength(const FileWork& work, int64_t tokens) {
   const int64_t positions = work.model.decoder.config().context_length();
-  if (tokens >= positions) {
-    return absl::InvalidArgumentError(absl::StrCat("its prompt has ", tokens,
-                                                   " tokens, which leaves no room for an answer in the ", positions,
-                                                   " positions of the model"));
+  const bool score = work.arguments.score;
+  if (tokens + (score ? 0 : 1) > positions) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        score ? "it has " : "its prompt has ", tokens, " tokens, ",
+        score ? "more than the " : "which leaves no room for an answer in the ", positions, " positions of the model"));
   }
   if (work.cache_bytes == 0) return absl::OkStatus();
   const int64_t longest = tokens + std::min(work.sampling.max_new_tokens, positions - tokens);
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   const int64_t needed = engine::CacheBytesFor({.cache_bytes = kNoLimit}, work.model.decoder, /*rows=*/1, longest);
   if (needed <= work.cache_bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("its prompt has ", tokens, " tokens, with an answer up to ", longest,
+  const std::string with_answer = score ? "" : absl::StrCat(", with an answer up to ", longest);
+  return absl::InvalidArgumentError(absl::StrCat(score ? "it has " : "its prompt has ", tokens, " tokens", with_answer,
                                                  ", whose keys and values take ", needed,
                                                  " bytes, more than the --cache-mib of ", work.cache_bytes >> 20));
+}
+
+// `work` must outlive them.
+PromptFileRules RulesOf(const FileWork& work) {
+  const bool score = work.arguments.score;
+  using Names = std::vector<std::string>;
+  return {.path = work.arguments.input,
+          .check_length = [&work](int64_t tokens) { return CheckLength(work, tokens); },
+          .taken_names = score ? Names{"line", "ids", "loss_mask", "log_probs", "ranks", "top_log_probs",
+                                       "scored_tokens", "sum_log_prob", "mean_log_prob"}
+                               : Names{"line", "sample", "text", "finish_reason", "ids", "log_probs", "top_log_probs"},
+          .skip_bad = work.arguments.skip_bad,
+          .scores = score};
 }
 
 absl::Status CheckOptionsAreUsed(const FileWork& work, const PromptFileSummary& input) {
@@ -300,6 +331,12 @@ void AddFileOptions(CLI::App& command, FileArguments& arguments) {
           ->group(kFileGroup);
   input->needs(output);
   output->needs(input);
+  command
+      .add_flag("--score", arguments.score,
+                "Generate nothing: write the log-probabilities of what the lines have, each a \"prompt\" with a "
+                "\"completion\", turns that end with a reply, or a \"text\", and show the perplexity at the end")
+      ->group(kFileGroup)
+      ->needs(output);
   command.add_flag("--overwrite", arguments.overwrite, "Begin anew, whatever is in the output")
       ->group(kFileGroup)
       ->needs(output);
@@ -322,11 +359,8 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   }
   const absl::StatusOr<EncoderOfFile> encoder = MakeEncoder(env, work);
   TDOCK_RETURN_IF_ERROR(Refused(encoder.status()));
-  const PromptFileRules rules{
-      .path = work.arguments.input,
-      .check_length = [&](int64_t tokens) { return CheckLength(work, tokens); },
-      .taken_names = {"line", "sample", "text", "finish_reason", "ids", "log_probs", "top_log_probs"},
-      .skip_bad = work.arguments.skip_bad};
+  const bool score = work.arguments.score;
+  const PromptFileRules rules = RulesOf(work);
   absl::StatusOr<PromptFile> prompts = PromptFile::Open(env, rules, encoder->encoder);
   TDOCK_RETURN_IF_ERROR(Refused(prompts.status()));
   const absl::StatusOr<PromptFileSummary> input = prompts->Check(stop);
@@ -334,28 +368,35 @@ absl::Status GenerateFile(const FileWork& work, engine::Engine& engine) {
   TDOCK_RETURN_IF_ERROR(Refused(CheckOptionsAreUsed(work, *input)));
   const absl::StatusOr<Json> model_files = ModelFiles(env, work.folder);
   TDOCK_RETURN_IF_ERROR(Refused(model_files.status()));
-  const auto answers = AnswerFile::Open(env,
-                                        {.path = work.arguments.output,
-                                         .overwrite = work.arguments.overwrite,
-                                         .lines = input->lines,
-                                         .samples = work.samples},
-                                        MadeWith(work, encoder->arguments, *model_files, *input, engine));
+  ScoreTotals scored;
+  AnswerFile::Options options{.path = work.arguments.output,
+                              .overwrite = work.arguments.overwrite,
+                              .lines = input->lines,
+                              .samples = work.samples,
+                              .numbered = !score};
+  if (score) options.on_found = [&](const Json& record) { return scored.Add(record); };
+  Json made_with = MadeWith(work, encoder->arguments, *model_files, *input, engine);
+  if (score) made_with["score"] = true;
+  const auto answers = AnswerFile::Open(env, options, made_with);
   TDOCK_RETURN_IF_ERROR(Refused(answers.status()));
   if (input->bad > 0) {
-    std::cerr << "skipped " << input->bad << (input->bad == 1 ? " line" : " lines")
-              << " that cannot be answered; the first: " << EscapeForTerminal(input->first_bad.message()) << "\n";
+    std::cerr << "skipped " << input->bad << (input->bad == 1 ? " line" : " lines") << " that cannot be "
+              << (score ? "scored" : "answered") << "; the first: " << EscapeForTerminal(input->first_bad.message())
+              << "\n";
   }
   const int64_t total = input->prompts * work.samples;
+  const absl::string_view what = score ? "records" : "answers";
   if ((*answers)->found() > 0) {
-    std::cerr << (*answers)->found() << " of " << total << " answers are in "
+    std::cerr << (*answers)->found() << " of " << total << " " << what << " are in "
               << EscapeUnprintable(work.arguments.output) << " already\n";
   }
-  FileGeneration generation(work, engine, *prompts, **answers, total);
+  FileGeneration generation(work, engine, *prompts, **answers, total, scored);
   const absl::Status status = generation.Run(stop);
+  if (score && status.ok()) std::cout << LineOf(generation.scored().ToJson()) << "\n";
   if (!absl::IsCancelled(status)) return Failed(status);
-  return absl::CancelledError(absl::StrCat("interrupted; ", generation.written(), " of ", total, " answers are in ",
+  return absl::CancelledError(absl::StrCat("interrupted; ", generation.written(), " of ", total, " ", what, " are in ",
                                            EscapeUnprintable(work.arguments.output),
-                                           ", and the same call generates the others"));
+                                           ", and the same call goes on with the others"));
 }
 
 }  // namespace tdock::cli

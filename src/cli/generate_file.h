@@ -1,4 +1,4 @@
-// `tdock generate` from a file of prompts to a file of answers.
+// `tdock generate` from a file of prompts to a file of answers, or of scores.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct FileArguments {
   bool overwrite = false;
   bool in_order = false;
   bool skip_bad = false;
+  bool score = false;  // what there is, instead of answering it
 };
 
 // `arguments` must live until the command line has been parsed.
@@ -29,7 +30,7 @@ struct FileWork {
   const PromptArguments& prompts;
   const std::string& folder;  // of the model
   const engine::ModelFolder& model;
-  const engine::SamplingParams& sampling;
+  const engine::SamplingParams& sampling;  // to score, without new tokens
   int64_t samples = 1;
   int64_t max_rows = 0;     // of the engine
   int64_t cache_bytes = 0;  // the same

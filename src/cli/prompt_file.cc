@@ -1,5 +1,6 @@
 #include "cli/prompt_file.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -17,6 +18,18 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
+// A text, where it may be one, or turns.
+absl::StatusOr<data::Sample::Part> ReadPart(const std::string& name, const Json& value, bool may_be_text) {
+  if (may_be_text && value.is_string()) return value.get<std::string>();
+  if (!value.is_array() || value.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name, "\" is ", may_be_text ? "neither text nor" : "not", " a list of turns"));
+  }
+  absl::StatusOr<std::vector<text::Turn>> turns = data::TurnsOf(CellOf(value));
+  if (!turns.ok()) return Annotate(turns.status(), absl::StrCat("\"", name, "\""));
+  return *std::move(turns);
+}
+
 absl::StatusOr<data::Sample::Part> PartOf(const Json& fields) {
   const auto prompt = fields.find("prompt"), messages = fields.find("messages");
   if (prompt != fields.end() && messages != fields.end()) {
@@ -27,14 +40,15 @@ absl::StatusOr<data::Sample::Part> PartOf(const Json& fields) {
     return absl::InvalidArgumentError(
         R"(it has no prompt, such as {"prompt": "Hi"} or {"messages": [{"role": "user", "content": "Hi"}]})");
   }
-  if (found->is_string() && found == prompt) return found->get<std::string>();
-  if (!found->is_array() || found->empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", found.key(), "\" is ", found == prompt ? "neither text nor" : "not", " a list of turns"));
-  }
-  absl::StatusOr<std::vector<text::Turn>> turns = data::TurnsOf(CellOf(*found));
-  if (!turns.ok()) return Annotate(turns.status(), absl::StrCat("\"", found.key(), "\""));
-  return *std::move(turns);
+  return ReadPart(found.key(), *found, /*may_be_text=*/found == prompt);
+}
+
+// Absent where there is none.
+absl::StatusOr<std::optional<data::Sample::Part>> CompletionOf(const Json& fields) {
+  const auto found = fields.find("completion");
+  if (found == fields.end() || found->is_null()) return std::nullopt;
+  TDOCK_ASSIGN_OR_RETURN(data::Sample::Part part, ReadPart("completion", *found, /*may_be_text=*/true));
+  return part;
 }
 
 // A list in JSON, or the text of one.
@@ -110,6 +124,25 @@ absl::StatusOr<FilePrompt> PromptFile::ParseLine() const {
     return absl::InvalidArgumentError(
         absl::StrCat("it has \"", name, "\", as the line of its answer has; give it another name"));
   }
+  TDOCK_RETURN_IF_ERROR(Encode(prompt));
+  TDOCK_RETURN_IF_ERROR(rules_->check_length(static_cast<int64_t>(prompt.tokens.size())));
+  return prompt;
+}
+
+absl::Status PromptFile::Encode(FilePrompt& prompt) const {
+  PromptEncoder::Answered scored;
+  const auto text = prompt.fields.find("text");
+  if (rules_->scores && text != prompt.fields.end()) {
+    for (const char* const other : {"prompt", "messages", "completion"}) {
+      if (!prompt.fields.contains(other)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("it has both \"text\" and \"", other, "\"; remove one of them"));
+    }
+    if (!text->is_string()) return absl::InvalidArgumentError("\"text\" is no text");
+    TDOCK_ASSIGN_OR_RETURN(scored, encoder_->EncodeText(text->get<std::string>()));
+    prompt.tokens = std::move(scored.ids);
+    prompt.counted = std::move(scored.counted);
+    return absl::OkStatus();
+  }
   TDOCK_ASSIGN_OR_RETURN(data::Sample::Part part, PartOf(prompt.fields));
   text::Context context;
   prompt.is_conversation = encoder_->IsConversation(part);
@@ -117,9 +150,15 @@ absl::StatusOr<FilePrompt> PromptFile::ParseLine() const {
     TDOCK_ASSIGN_OR_RETURN(context.tools, ListOf(prompt.fields, "tools"));
     TDOCK_ASSIGN_OR_RETURN(context.documents, ListOf(prompt.fields, "documents"));
   }
-  TDOCK_ASSIGN_OR_RETURN(prompt.tokens, encoder_->Encode(std::move(part), context));
-  TDOCK_RETURN_IF_ERROR(rules_->check_length(static_cast<int64_t>(prompt.tokens.size())));
-  return prompt;
+  if (!rules_->scores) {
+    TDOCK_ASSIGN_OR_RETURN(prompt.tokens, encoder_->Encode(std::move(part), context));
+    return absl::OkStatus();
+  }
+  TDOCK_ASSIGN_OR_RETURN(std::optional<data::Sample::Part> completion, CompletionOf(prompt.fields));
+  TDOCK_ASSIGN_OR_RETURN(scored, encoder_->EncodeAnswered(std::move(part), std::move(completion), context));
+  prompt.tokens = std::move(scored.ids);
+  prompt.counted = std::move(scored.counted);
+  return absl::OkStatus();
 }
 
 }  // namespace tdock::cli

@@ -3,6 +3,8 @@
 //   {"prompt": "37+85=", "truth": "122"}                    a text, or with --chat what a user says
 //   {"prompt": [{"role": "user", "content": "Hi"}]}         turns, for the template
 //   {"messages": [{"role": "user", "content": "Hi"}]}       the same
+//
+// To be scored, they have answers: a "completion", or turns that end with a reply. Or they are {"text": "…"}.
 #pragma once
 
 #include <atomic>
@@ -29,7 +31,8 @@ struct FilePrompt {
   int64_t line = 0;                    // from 1
   nlohmann::ordered_json fields = {};  // all that the line has
   std::vector<int32_t> tokens = {};
-  bool is_conversation = false;  // which the template renders
+  std::vector<uint8_t> counted = {};  // with PromptFileRules::scores, for each token: it is among those to be scored
+  bool is_conversation = false;       // which the template renders
 };
 
 struct PromptFileRules {
@@ -39,6 +42,7 @@ struct PromptFileRules {
   // Names that a line must not have, because the answer's line has them.
   std::vector<std::string> taken_names = {};
   bool skip_bad = false;
+  bool scores = false;  // prompts with their answers, and texts
 };
 
 // What a file of prompts has, as a whole.
@@ -83,6 +87,7 @@ class PromptFile {
   // That line; errors begin with its place.
   absl::StatusOr<FilePrompt> Parse() const;
   absl::StatusOr<FilePrompt> ParseLine() const;
+  absl::Status Encode(FilePrompt& prompt) const;
 
   LineReader reader_;
   const PromptFileRules* rules_;

@@ -119,6 +119,58 @@ TEST_F(PromptFileTest, TurnsAreRenderedByTheTemplate) {
   EXPECT_NE(tokens(R"({"prompt": "a"})"), by_hand);
 }
 
+TEST_F(PromptFileTest, ScoresAnswersAndTexts) {
+  rules_.scores = true;
+  const PromptEncoder encoder = Encoder("human_assistant"), chat = Encoder("human_assistant", /*chat=*/true);
+  // The text of a line's tokens, with those that are counted in brackets.
+  const auto shown = [&](const std::string& line, const PromptEncoder& with) {
+    PromptFile file = Open(line, with);
+    EXPECT_EQ(file.Check(stop_)->bad, 0) << line;
+    const FilePrompt prompt = **file.Next([](int64_t) { return true; });
+    EXPECT_EQ(prompt.counted.size(), prompt.tokens.size());
+    std::string text;
+    for (size_t i = 0; i < prompt.tokens.size(); ++i) {
+      const std::string token = *tokenizer_->Decode({&prompt.tokens[i], 1}, text::SpecialTokens::kKeep);
+      text += prompt.counted[i] != 0 ? "[" + token + "]" : token;
+    }
+    return text;
+  };
+  EXPECT_EQ(shown(R"({"prompt": "ab", "completion": "ba"})", encoder), "ab[b][a]");
+  EXPECT_EQ(shown(R"({"text": "aba"})", encoder), "a[b][a]");
+  const std::string user = R"({"role": "user", "content": "a"})", answer = R"({"role": "assistant", "content": "b"})";
+  const std::string reply = shown(R"({"messages": [)" + user + ", " + answer + "]}", encoder);
+  EXPECT_TRUE(reply.starts_with(" Human: a Assistant:")) << reply;
+  EXPECT_NE(reply.find("[b]"), std::string::npos) << reply;
+  EXPECT_EQ(shown(R"({"prompt": [)" + user + R"(], "completion": "b"})", encoder), reply);
+  EXPECT_EQ(shown(R"({"prompt": [)" + user + R"(], "completion": [)" + answer + "]}", encoder), reply);
+  EXPECT_EQ(shown(R"({"prompt": "a", "completion": "b"})", chat), reply);
+}
+
+TEST_F(PromptFileTest, RefusesLinesThatCannotBeScoredWithTheirNumber) {
+  rules_.scores = true;
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {R"({"question": "a"})", {"no prompt"}},
+      {R"({"prompt": "a"})", {"no completion"}},
+      {R"({"prompt": "a", "completion": 5})", {"\"completion\" is ", "text", "turns"}},
+      {R"({"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]})", {"no completion"}},
+      {R"({"prompt": "a", "completion": ""})", {"no token"}},
+      {R"({"prompt": "", "completion": "a"})", {"empty"}},
+      {R"({"text": 5})", {"\"text\""}},
+      {R"({"text": "a"})", {"1 tokens", "at least 2"}},
+      {R"({"text": "ab", "prompt": "a"})", {"\"text\"", "\"prompt\""}},
+      {R"({"text": "ab", "completion": "a"})", {"\"text\"", "\"completion\""}},
+      {R"({"text": ")" + std::string(64, 'a') + R"("})", {"too long"}},
+      {R"({"messages": [{"role": "user", "content": "a"}]})", {"a reply"}},
+      {R"({"messages": [{"role": "user", "content": "a"}], "completion": [{"role": "robot", "content": "a"}]})",
+       {"\"completion\"", "turn 1", "\"robot\""}},
+  };
+  for (const auto& [line, names] : cases) {
+    const absl::Status refused = Check("{\"text\": \"ab\"}\n" + line, Encoder("human_assistant")).status();
+    EXPECT_THAT(refused, Fails(absl::StatusCode::kInvalidArgument, names)) << line;
+    EXPECT_THAT(refused.message(), Mentions({"prompts.jsonl:2: "}));
+  }
+}
+
 TEST_F(PromptFileTest, PromptsBeginWithWhatTheTokenizerPutsBeforeATextAndForgeNoSpecialTokens) {
   text::TokenizerConfig config;
   config.bos = config.eos = "<s>";

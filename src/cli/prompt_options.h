@@ -50,12 +50,31 @@ class PromptEncoder {
   // begin with one. InvalidArgument for what cannot be encoded, and for a prompt of no tokens.
   absl::StatusOr<std::vector<int32_t>> Encode(data::Sample::Part prompt, const text::Context& context = {}) const;
 
+  // Tokens, and for each whether it belongs to what is scored.
+  struct Answered {
+    std::vector<int32_t> ids = {};
+    std::vector<uint8_t> counted = {};
+  };
+  // A prompt with its answer: a text that follows a text as it stands, or turns, of which the last reply is counted as
+  // training counts it. Without an answer, turns end with the reply. InvalidArgument as in Encode(), and where there is
+  // no answer, or none of its tokens is counted.
+  absl::StatusOr<Answered> EncodeAnswered(data::Sample::Part prompt, std::optional<data::Sample::Part> answer,
+                                          const text::Context& context = {}) const;
+  // A text as it stands, all of which is counted but its first token, which nothing comes before.
+  absl::StatusOr<Answered> EncodeText(const std::string& text) const;
+
  private:
-  PromptEncoder(data::SampleEncoder encoder) : encoder_(std::move(encoder)) {}
+  PromptEncoder(data::SampleEncoder encoder, const text::Tokenizer& tokenizer)
+      : encoder_(std::move(encoder)), tokenizer_(&tokenizer) {}
+
+  // Those of a prompt, after a system turn if there is one to add.
+  std::vector<text::Turn> TurnsOf(data::Sample::Part prompt) const;
 
   data::SampleEncoder encoder_;
+  const text::Tokenizer* tokenizer_;
   bool chat_ = false, shows_day_ = false;
   std::optional<std::string> system_;
+  std::optional<text::ChatTemplate> chat_template_;
   absl::Status template_status_;  // why there is none
 };
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +21,10 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "data/data_config.h"
-#include "data/sample.h"
 #include "data/value_text.h"
 #include "text/conversation.h"
 #include "text/tokenizer.h"
+#include "text/turn_json.h"
 
 namespace tdock::cli {
 namespace {
@@ -60,7 +61,9 @@ absl::StatusOr<Chat> ParseChat(const std::string& line) {
   Chat chat;
   for (const auto& [name, value] : json.items()) {
     if (name == "messages") {
-      TDOCK_ASSIGN_OR_RETURN(chat.turns, data::TurnsOf(CellOf(value)));
+      absl::StatusOr<std::vector<text::Turn>> turns = text::ReadTurns(value);
+      if (!turns.ok()) return Annotate(turns.status(), "\"messages\"");
+      chat.turns = *std::move(turns);
     } else if (name == "add_generation_prompt" && value.is_boolean()) {
       chat.generation_prompt = value.get<bool>();
     } else if ((name == "tools" || name == "documents") && value.is_array()) {
@@ -94,12 +97,15 @@ std::string WithMarks(const text::EncodedConversation& encoded, const text::Toke
   }
   end_run();
   if (counted) shown += "⟧";
+  using How = text::EncodedConversation::Rewritten::How;
   for (const text::EncodedConversation::Rewritten& rewritten : encoded.rewritten) {
-    absl::StrAppend(
-        &shown, shown.ends_with('\n') ? "" : "\n", "(turn ", rewritten.turn + 1,
-        rewritten.how == text::EncodedConversation::Rewritten::How::kLater
-            ? " reads otherwise here than when it was the last: the loss does not count it)"
-            : " does not stand behind the prompt that asks for it: the loss counts it from where they part)");
+    absl::StrAppend(&shown, shown.ends_with('\n') ? "" : "\n", "(turn ", rewritten.turn + 1,
+                    rewritten.how == How::kLater
+                        ? " reads otherwise here than when it was the last: the loss does not count it)"
+                    : rewritten.how == How::kEnd
+                        ? " ends otherwise here than when it was the last: the loss does not count that end)"
+                        : " does not stand behind the prompt that asks for it: the loss counts it from "
+                          "where they part)");
   }
   return shown;
 }
@@ -110,20 +116,51 @@ std::vector<int32_t> RewrittenTurns(const text::EncodedConversation& encoded) {
   return turns;
 }
 
+nlohmann::ordered_json JsonOf(const text::EncodedConversation& encoded) {
+  return {{"text", encoded.text},
+          {"ids", encoded.ids},
+          {"loss_mask", encoded.loss_mask},
+          {"turns", encoded.turns},
+          {"rewritten", RewrittenTurns(encoded)}};
+}
+
+// The conversation as a whole, then the samples that a run makes of its first turns, see text::PartsToTrain().
+absl::StatusOr<std::vector<text::EncodedConversation>> SamplesOf(const text::ChatTemplate& chat_template,
+                                                                 const text::Tokenizer& tokenizer, const Chat& chat,
+                                                                 text::TrainOn train_on) {
+  text::EncodeTurns options{.generation_prompt = chat.generation_prompt, .train_on = train_on, .context = chat.context};
+  std::vector<text::EncodedConversation> samples(1);
+  TDOCK_ASSIGN_OR_RETURN(samples[0], text::EncodeConversation(chat_template, tokenizer, chat.turns, options));
+  if (train_on != text::TrainOn::kEachReply || samples[0].uncounted.empty()) return samples;
+  TDOCK_ASSIGN_OR_RETURN(const text::TrainedParts all,
+                         text::PartsToTrain(chat_template, tokenizer, chat.turns, options));
+  options.generation_prompt = false;
+  for (const text::TrainedPart& part : all.parts) {
+    if (part.turns == chat.turns.size()) continue;
+    options.counted = part.counted;
+    TDOCK_ASSIGN_OR_RETURN(
+        samples.emplace_back(),
+        text::EncodeConversation(chat_template, tokenizer, std::span(chat.turns).first(part.turns), options));
+  }
+  return samples;
+}
+
 absl::StatusOr<std::string> ChatAnswer(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer,
                                        const TokenizeArguments& arguments, const std::string& line) {
   TDOCK_ASSIGN_OR_RETURN(const Chat chat, ParseChat(line));
-  TDOCK_ASSIGN_OR_RETURN(
-      const text::EncodedConversation encoded,
-      text::EncodeConversation(
-          chat_template, tokenizer, chat.turns,
-          {.generation_prompt = chat.generation_prompt, .train_on = arguments.data.train_on, .context = chat.context}));
-  if (!arguments.json) return WithMarks(encoded, tokenizer);
-  return JsonText(nlohmann::ordered_json{{"text", encoded.text},
-                                         {"ids", encoded.ids},
-                                         {"loss_mask", encoded.loss_mask},
-                                         {"turns", encoded.turns},
-                                         {"rewritten", RewrittenTurns(encoded)}});
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<text::EncodedConversation> samples,
+                         SamplesOf(chat_template, tokenizer, chat, arguments.data.train_on));
+  if (!arguments.json) {
+    std::string shown;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      if (i > 0) absl::StrAppend(&shown, shown.ends_with('\n') ? "" : "\n", "(another sample)\n");
+      shown += WithMarks(samples[i], tokenizer);
+    }
+    return shown;
+  }
+  nlohmann::ordered_json json = JsonOf(samples[0]);
+  for (size_t i = 1; i < samples.size(); ++i) json["more"].push_back(JsonOf(samples[i]));
+  return JsonText(json);
 }
 
 text::EncodeOptions Options(const TokenizeArguments& arguments) {
@@ -214,9 +251,12 @@ Command AddTokenize(CLI::App& app) {
       ->needs(chat);
   command->add_option("--template-date", arguments->data.template_date, "The day that the template shows (today)")
       ->needs(chat);
-  command->add_option("--train-on", arguments->data.train_on, "What the loss counts: replies, last_reply, everything")
+  command
+      ->add_option("--train-on", arguments->data.train_on,
+                   "What the loss counts: each_reply, replies, last_reply, everything")
       ->transform(
-          CLI::CheckedTransformer(std::map<std::string, text::TrainOn>{{"replies", text::TrainOn::kReplies},
+          CLI::CheckedTransformer(std::map<std::string, text::TrainOn>{{"each_reply", text::TrainOn::kEachReply},
+                                                                       {"replies", text::TrainOn::kReplies},
                                                                        {"last_reply", text::TrainOn::kLastReply},
                                                                        {"everything", text::TrainOn::kEverything}}))
       ->needs(chat);

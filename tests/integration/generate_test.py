@@ -4,6 +4,7 @@
 import array
 import fcntl
 import json
+import math
 import os
 import pathlib
 import random
@@ -388,6 +389,103 @@ class Generate(WithModel):
         answers = self.answers(*asked)
         self.assertEqual(self.answers(*asked, "--cache-mib", "1"), answers)
         self.assertEqual(self.answers(*asked, "--max-rows", "2"), answers)
+
+
+class Score(WithModel):
+    def call(self, *options):
+        files = ["--input", self.own / "prompts.jsonl", "--output", self.own / "scores.jsonl"]
+        return ["generate", "--model", self.model, *files, "--score", *options]
+
+    def scored(self, lines, *options):
+        """What is written for each of the lines, and what is shown at the end."""
+        self.written(lines)
+        result = run(*self.call("--in-order", *options))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        records = [json.loads(line) for line in (self.own / "scores.jsonl").read_text().split("\n")[:-1]]
+        self.assertEqual([record["line"] for record in records], [n + 1 for n, line in enumerate(lines) if line])
+        return records, json.loads(result.stdout)
+
+    def test_answers_are_scored_as_when_they_were_generated(self):
+        asked = ["--prompt", "ab", "--samples", "5", "--allowed-tokens", LETTERS, "--max-new-tokens", "12"]
+        answers = self.answers(*asked)
+        lines = [{"prompt": "ab", "completion": answer["text"], "id": n} for n, answer in enumerate(answers)]
+        records, shown = self.scored(lines, "--top-log-probs", "1")
+        total = 0
+        for answer, line, record in zip(answers, lines, records):
+            self.assertEqual({name: record[name] for name in line}, line)
+            self.assertEqual(record["ids"], [*b"ab", *answer["ids"]])
+            self.assertEqual(record["loss_mask"], [0, 0] + 12 * [1])
+            self.assertEqual(record["log_probs"][2:], answer["log_probs"])
+            self.assertIsNone(record["log_probs"][0])
+            self.assertEqual(record["scored_tokens"], 12)
+            self.assertAlmostEqual(record["sum_log_prob"], sum(answer["log_probs"]))
+            self.assertAlmostEqual(record["mean_log_prob"], sum(answer["log_probs"]) / 12)
+            total += record["sum_log_prob"]
+            for place in range(1, 14):
+                (best,) = record["top_log_probs"][place]
+                self.assertEqual(record["ranks"][place] == 1, best["id"] == record["ids"][place])
+                self.assertGreaterEqual(best["log_prob"], record["log_probs"][place])
+        self.assertEqual((shown["records"], shown["scored_tokens"]), (5, 60))
+        self.assertAlmostEqual(shown["sum_log_prob"], total)
+        self.assertAlmostEqual(shown["perplexity"], math.exp(-total / 60))
+
+    def test_the_example_of_the_documentation(self):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/generation.md").read_text()
+        example = page.partition("## Scoring")[2].partition("```jsonl\n")[2].partition("```")[0]
+        lines = [json.loads(line) for line in example.splitlines()]
+        answered, conversation, text = self.scored(lines)[0]
+        counted = lambda record: bytes(i for i, m in zip(record["ids"], record["loss_mask"]) if m and i != END).decode()
+        self.assertEqual(counted(answered), answered["completion"])
+        self.assertEqual(counted(conversation), conversation["messages"][-1]["content"])
+        self.assertEqual(counted(text), text["text"][1:])
+        self.assertEqual(bytes(answered["ids"]).decode(), answered["prompt"] + answered["completion"])
+        # The token that ends a reply is a part of it, and nothing ends a text.
+        self.assertEqual(conversation["ids"][-1], END)
+        self.assertEqual(conversation["loss_mask"][-1], 1)
+        self.assertEqual(bytes(text["ids"]).decode(), text["text"])
+
+    def test_a_text_may_take_all_positions_of_the_model(self):
+        records, _ = self.scored([{"text": "a" * POSITIONS}, {"text": "a" * 20}])
+        self.assertEqual([record["scored_tokens"] for record in records], [POSITIONS - 1, 19])
+        # The same beginning is scored alike, whatever follows, and whoever has read it.
+        self.assertEqual(records[0]["log_probs"][:20], records[1]["log_probs"])
+
+    def test_an_interrupted_call_is_gone_on_with(self):
+        lines = [{"text": "abc" * (n + 1), "sample": "the input's own"} for n in range(20)]
+        records, shown = self.scored(lines)
+        path = self.own / "scores.jsonl"
+        whole = path.read_text()
+        path.write_text(whole[: whole.index("\n", len(whole) // 2) + 9])
+        again, shown_again = self.scored(lines)
+        self.assertEqual(again, records)
+        self.assertEqual(shown_again["scored_tokens"], shown["scored_tokens"])
+        self.assertAlmostEqual(shown_again["perplexity"], shown["perplexity"])
+        generates = ["--input", self.own / "prompts.jsonl", "--output", path]
+        self.written([{"prompt": "a"}])
+        message = self.refused("generate", "--model", self.model, *generates)
+        mentions(message, "score was true", "--overwrite")
+
+    def test_lines_that_cannot_be_scored_are_refused_with_their_number(self):
+        for line, named in (
+            ({"prompt": "a"}, "completion"),
+            ({"text": "a"}, "1 tokens"),
+            ({"messages": [{"role": "user", "content": "a"}]}, "a reply"),
+            ({"text": "ab", "ids": []}, '"ids"'),
+            ({"text": "a" * (POSITIONS + 1)}, f"{POSITIONS + 1} tokens"),
+        ):
+            path = self.written([{"text": "ab"}, line])
+            mentions(self.refused(*self.call()), f"{path}:2: ", named)
+            self.assertFalse((self.own / "scores.jsonl").exists())
+        result = run(*self.call("--skip-bad"))
+        self.assertEqual(json.loads(result.stdout)["records"], 1)
+        mentions(result.stderr, "skipped 1 line")
+
+    def test_options_about_answers_are_refused(self):
+        self.written([{"text": "ab"}])
+        for option in (["--samples", "2"], ["--temperature", "0.5"], ["--max-new-tokens", "3"], ["--stop", "x"],
+                       ["--filtered-log-probs"]):  # fmt: skip
+            mentions(self.refused(*self.call(*option)), option[0], "--score")
+        mentions(self.refused("generate", "--model", self.model, "--prompt", "a", "--score"), "--output")
 
 
 class Chat(WithModel):
