@@ -79,8 +79,8 @@ class Bench(unittest.TestCase):
         self.assertEqual(units, {"generate/arithmetic": "tokens/s", "train_step/arithmetic": "tokens/s"})
 
     def test_kernels_and_what_the_same_numbers_cost_are_measured(self):
-        names = ["kernels", "prefill/tokens=512/dtype=bfloat16", "generate/batch=16/dtype=float32", "generate/invariant",
-                 "train_step/invariant"]  # fmt: skip
+        names = ["kernels", "prefill/tokens=512/dtype=bfloat16", "prefill/log_probs/dtype=float32",
+                 "generate/batch=16/dtype=float32", "generate/invariant", "train_step/invariant"]  # fmt: skip
         result = run(*names, "--quick", "--runs", "1", "--threads", "2", "--json", str(self.file))
         self.assertEqual(result.returncode, 0, result.stderr)
         results = {entry["name"]: entry for entry in json.loads(self.file.read_text())["results"]}

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/model_folder.h"
 #include "model/decoder/device.h"
+#include "serve/constraints.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::bench {
@@ -85,13 +86,17 @@ class EngineAlone {
     engine_.Serve(std::make_shared<const model::Decoder>(std::move(packed)), 0);
   }
 
-  // The prompts differ from those of the streams; their lengths do not.
-  absl::StatusOr<Figure> TokensPerSecond(Clock& clock, const StreamLoad& load) {
+  int64_t vocab_size() const { return folder_.decoder.config().vocab_size; }
+
+  // The prompts differ from those of the streams; their lengths do not. `constrain` as that of engine::Request.
+  absl::StatusOr<Figure> TokensPerSecond(Clock& clock, const StreamLoad& load,
+                                         decltype(engine::Request::constrain) constrain = {}) {
     std::vector<engine::Request> requests;
     for (int i = 0; i < load.streams; ++i) {
       engine::Request& request = requests.emplace_back();
       request.prompt.tokens = RandomTokens(folder_.decoder, load.prompt, ++seed_);
       request.sampling = {.temperature = 0, .max_new_tokens = load.new_tokens, .ignore_eos = true};
+      request.constrain = constrain;
     }
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] {
                              return engine_.AnswerAll(std::move(requests), [](std::span<engine::Answer> ended) {
@@ -122,6 +127,28 @@ absl::StatusOr<Prepared> PrepareOverhead(const Settings& settings, at::ScalarTyp
                   .reference =
                       [runs, alone, &clock = settings.clock] {
                         return trainer::Guarded([&] { return alone->TokensPerSecond(clock, runs->load()); });
+                      }};
+}
+
+// Answers of a JSON schema beside any others.
+absl::StatusOr<Prepared> PrepareGrammar(const Settings& settings, at::ScalarType dtype) {
+  TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<LlamaFolder> model, LlamaFolder::Write(settings, dtype));
+  TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), model->path(), device));
+  const auto alone = std::make_shared<EngineAlone>(std::move(folder), settings.threads);
+  const auto masks = MasksOfLongAnswers(static_cast<size_t>(alone->vocab_size()));
+  StreamLoad load = LoadOf(settings);
+  if (!settings.quick) load.streams = 16;
+  return Prepared{.run =
+                      [alone, masks, load, &clock = settings.clock] {
+                        return trainer::Guarded([&] {
+                          return alone->TokensPerSecond(
+                              clock, load, [&](int64_t) { return std::make_unique<serve::GrammarConstraint>(masks); });
+                        });
+                      },
+                  .reference =
+                      [alone, load, &clock = settings.clock] {
+                        return trainer::Guarded([&] { return alone->TokensPerSecond(clock, load); });
                       }};
 }
 
@@ -180,7 +207,9 @@ std::vector<Benchmark> ServeBenchmarks() {
   add_streams("serve/first_token/p99", "ms", Better::kLower, &StreamFigures::first_p99);
   add_streams("serve/next_token/p99", "ms", Better::kLower, &StreamFigures::next_p99);
   add("serve/overhead", "tokens/s", Better::kHigher, "the engine alone", PrepareOverhead);
+  add("serve/grammar/tokens", "tokens/s", Better::kHigher, "answers without a grammar", PrepareGrammar);
   add("serve/update_weights", "steps", Better::kLower, "", PrepareUpdate);
+  for (Benchmark& benchmark : GrammarBenchmarks()) benchmarks.push_back(std::move(benchmark));
   return benchmarks;
 }
 

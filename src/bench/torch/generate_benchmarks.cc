@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -145,12 +146,26 @@ absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, at::ScalarType d
   }};
 }
 
-absl::StatusOr<Prepared> PreparePrefill(const Settings& settings, at::ScalarType dtype) {
+absl::StatusOr<TimedRun> TimedPrefill(const Settings& settings, at::ScalarType dtype,
+                                      std::optional<int64_t> prompt_log_probs) {
   const int64_t prompt = settings.quick ? 16 : 512;
   TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, GreedyRollout(settings, dtype, 1, prompt, 1));
-  return Prepared{.run = [rollout, &clock = settings.clock] {
+  rollout->requests.back().prompt_log_probs = prompt_log_probs;
+  return [rollout, &clock = settings.clock] {
     return trainer::Guarded([&] { return rollout->PromptTokensPerSecond(clock); });
-  }};
+  };
+}
+
+absl::StatusOr<Prepared> PreparePrefill(const Settings& settings, at::ScalarType dtype) {
+  TDOCK_ASSIGN_OR_RETURN(TimedRun run, TimedPrefill(settings, dtype, std::nullopt));
+  return Prepared{.run = std::move(run)};
+}
+
+// The reference reads the same prompt for its answer alone.
+absl::StatusOr<Prepared> PreparePromptLogProbs(const Settings& settings, at::ScalarType dtype) {
+  TDOCK_ASSIGN_OR_RETURN(TimedRun run, TimedPrefill(settings, dtype, 0));
+  TDOCK_ASSIGN_OR_RETURN(TimedRun reference, TimedPrefill(settings, dtype, std::nullopt));
+  return Prepared{.run = std::move(run), .reference = std::move(reference)};
 }
 
 // The reference multiplies by libtorch.
@@ -220,6 +235,8 @@ std::vector<Benchmark> GenerateBenchmarks() {
     }
     add(absl::StrCat("prefill/tokens=512", suffix), "",
         [dtype](const Settings& settings) { return PreparePrefill(settings, dtype); });
+    add(absl::StrCat("prefill/log_probs", suffix), "the prompt without its log-probabilities",
+        [dtype](const Settings& settings) { return PreparePromptLogProbs(settings, dtype); });
   }
   add("generate/invariant", "libtorch's products", PrepareInvariant);
   add("generate/mixed", "one batch at a time", PrepareMixed);
