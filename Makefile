@@ -4,7 +4,7 @@ jobs := $(shell nproc)
 tdock := build/release/tdock
 run_dir := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train nightly-runtime nightly-verl timings clean
+.PHONY: help demo test build configure wheel lint sanitizers fuzz nightly nightly-dock nightly-train nightly-runtime nightly-serve nightly-verl timings clean
 
 help:
 	@echo "make demo           install what is missing, build, train a model on addition, ask it a question"
@@ -14,7 +14,7 @@ help:
 	@echo "make lint           the static checks: format, container file, thread-safety analysis, clang-tidy"
 	@echo "make sanitizers     the tests of the modules without libtorch under asan+ubsan and tsan"
 	@echo "make fuzz           the fuzzers of the decoders, for a minute together"
-	@echo "make nightly        the long proofs; make nightly-dock, nightly-train, nightly-runtime, nightly-verl: of one area"
+	@echo "make nightly        the long proofs; make nightly-dock, -train, -runtime, -serve, -verl: of one area"
 	@echo "make timings        what compiling costs, by target and by source, without a compiler cache"
 	@echo "make clean          remove build/ (the Python environments stay)"
 
@@ -67,7 +67,7 @@ fuzz:
 	@cmake --build --preset asan -j $(jobs) --target fuzzers
 	@scripts/fuzz.sh
 
-nightly: nightly-dock nightly-train nightly-runtime nightly-verl
+nightly: nightly-dock nightly-train nightly-runtime nightly-serve nightly-verl
 
 nightly-dock: build
 	@build/release/dock_local_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_*'
@@ -75,7 +75,9 @@ nightly-dock: build
 
 nightly-train: build
 	@scripts/setup.sh oracle
+	@scripts/setup.sh verifiers
 	@python3 tests/nightly/learning.py $(tdock)
+	@python3 tests/nightly/agents.py $(tdock)
 	@python3 tests/nightly/memory.py $(tdock)
 	@python3 tests/nightly/run_page.py $(tdock)
 	@python3 tests/integration/resume_test.py $(tdock) 50
@@ -90,6 +92,13 @@ nightly-runtime: build
 	@python3 tests/integration/parallel_test.py $(tdock) --nightly
 	@python3 tests/integration/kill_phases_test.py $(tdock) --nightly
 	@python3 tests/integration/rollout_servers_test.py $(tdock) --nightly
+	@scripts/setup.sh vllm
+	@python3 tests/nightly/vllm.py $(tdock)
+
+# Evaluators ask a served model: litellm, lm-eval, inspect-ai.
+nightly-serve: build
+	@scripts/setup.sh evaluators
+	@.venv-evaluators/bin/python tests/nightly/clients.py $(tdock)
 
 # verl's trainer on a dock, and all that TransferQueue's package carries: tutorials and recipes that take a minute each.
 nightly-verl: build

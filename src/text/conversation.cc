@@ -208,7 +208,7 @@ class Encoder {
   bool has_parted_ = false;
 };
 
-// Whether the loss counts each turn.
+// True for each turn that the loss counts.
 std::vector<bool> CountedTurns(std::span<const Turn> turns, const EncodeTurns& options) {
   TDOCK_CHECK(options.counted.empty() || options.counted.size() == turns.size(), "each turn is counted or not");
   if (!options.counted.empty()) return options.counted;

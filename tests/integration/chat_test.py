@@ -290,7 +290,7 @@ class ChatWithServer(WithModel):
     def test_the_server_says_what_is_wrong(self):
         log = self.chat(self.url, "hi\n", "--model", "no", code=1)[1]
         mentions(log, f": {NAME}")
-        self.assertIn("allowed_token_ids", self.chat(self.url, "hi\n", "--allowed-tokens", "1", code=1)[1])
+        self.assertIn("allowed_token_ids", self.chat(self.url, "hi\n", "--allowed-tokens", "999999", code=1)[1])
 
 
 class Page(WithModel):

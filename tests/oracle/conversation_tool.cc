@@ -5,42 +5,26 @@
 //
 // of which all but the template, or "jinja", its text, and the messages may be missing. Each line of its output is what
 // it is rendered as: {"text": …}, with MODEL, a folder with a tokenizer, also "ids", "loss_mask", "turns" and
-// "rewritten". A line may name another folder by "tokenizer". Or the answer is {"error": …}.
+// "rewritten". A line may name another folder by "tokenizer". With "parts": true, "parts" has the same of each sample
+// that data.train_on: each_reply makes of the conversation. Or the answer is {"error": …}.
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/env.h"
 #include "core/base/status.h"
 #include "text/conversation.h"
+#include "text/turn_json.h"
 
 namespace tdock::text {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::vector<Turn> TurnsOf(const Json& messages) {
-  const std::map<std::string, Role> roles = {{"system", Role::kSystem},       {"user", Role::kUser},
-                                             {"assistant", Role::kAssistant}, {"developer", Role::kDeveloper},
-                                             {"tool", Role::kTool},           {"function", Role::kFunction}};
-  std::vector<Turn> turns;
-  for (const Json& message : messages) {
-    Turn turn{.role = roles.at(message.at("role")), .content = {}, .has_content = false};
-    Json fields = message;
-    fields.erase("role");
-    fields.erase("content");
-    if (const auto content = message.find("content"); content != message.end() && content->is_string()) {
-      turn.content = content->get<std::string>();
-      turn.has_content = true;
-    }
-    if (!fields.empty()) turn.fields = fields.dump();
-    turns.push_back(std::move(turn));
-  }
-  return turns;
-}
 
 std::string ListIn(const Json& asked, const char* name) {
   return asked.contains(name) && !asked[name].is_null() ? asked[name].dump() : "";
@@ -63,7 +47,7 @@ class Tool {
     TDOCK_ASSIGN_OR_RETURN(form, form->WithVariables(variables.dump()));
     const int64_t now = asked.value("now", int64_t{0});
     const ChatTemplate chat_template = form->WithTime(absl::FromUnixSeconds(now), absl::UTCTimeZone());
-    const std::vector<Turn> turns = TurnsOf(asked.at("messages"));
+    TDOCK_ASSIGN_OR_RETURN(const std::vector<Turn> turns, ReadTurns(asked.at("messages")));
     const Context context{.tools = ListIn(asked, "tools"), .documents = ListIn(asked, "documents")};
     const bool generation_prompt = asked.contains("add_generation_prompt") && asked["add_generation_prompt"] == true;
     const std::string folder = asked.value("tokenizer", model);
@@ -77,6 +61,15 @@ class Tool {
     TDOCK_ASSIGN_OR_RETURN(const EncodedConversation encoded,
                            EncodeConversation(chat_template, *tokenizer, turns,
                                               {.generation_prompt = generation_prompt, .context = context}));
+    Json answer = JsonOf(encoded);
+    if (asked.value("parts", false)) {
+      TDOCK_ASSIGN_OR_RETURN(answer["parts"], PartsOf(chat_template, *tokenizer, turns, context));
+    }
+    return answer;
+  }
+
+ private:
+  static Json JsonOf(const EncodedConversation& encoded) {
     std::vector<int32_t> rewritten;
     for (const auto& of : encoded.rewritten) rewritten.push_back(of.turn);
     return Json{{"text", encoded.text},
@@ -88,7 +81,20 @@ class Tool {
                 {"rewritten", rewritten}};
   }
 
- private:
+  static absl::StatusOr<Json> PartsOf(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
+                                      const std::vector<Turn>& turns, const Context& context) {
+    EncodeTurns options{.train_on = TrainOn::kEachReply, .context = context};
+    TDOCK_ASSIGN_OR_RETURN(const TrainedParts all, PartsToTrain(chat_template, tokenizer, turns, options));
+    Json parts = Json::array();
+    for (const TrainedPart& part : all.parts) {
+      options.counted = part.counted;
+      TDOCK_ASSIGN_OR_RETURN(const EncodedConversation encoded,
+                             EncodeConversation(chat_template, tokenizer, std::span(turns).first(part.turns), options));
+      parts.push_back(JsonOf(encoded));
+    }
+    return parts;
+  }
+
   static std::optional<std::string> Spelling(const Json& asked, const char* name) {
     return asked.contains(name) ? std::optional(asked[name].get<std::string>()) : std::nullopt;
   }

@@ -6,7 +6,8 @@
 // logits of each token, or its value, row by row, for one mode after the other. `full` and `left` run all rows in one
 // pass padded on the right or the left, `packed` in one without padding. `cached` reads the first `prefill` tokens of
 // each row in one pass over a cache, and then all rows together one token at a time. `greedy` prints the N most likely
-// tokens behind each row, as JSON. --save writes the model, its adapters merged, --save-adapters writes those, and
+// tokens behind each row, as JSON, and `scores` what an engine finds out about the rows as prompts. --save writes the
+// model, its adapters merged, --save-adapters writes those, and
 // --save-gradients writes the gradients of the loss of the next tokens instead of the outputs.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -18,7 +19,9 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/env.h"
@@ -147,6 +150,36 @@ absl::Status PrintGreedy(const model::Decoder& decoder, const Rows& rows, int64_
   return std::cout.flush() ? absl::OkStatus() : absl::UnavailableError("standard output is closed");
 }
 
+// For each row, the log-probabilities and ranks of its tokens but the first, and the 3 most likely ones in their
+// places.
+absl::Status PrintScores(const model::Decoder& decoder, const Rows& rows) {
+  std::vector<engine::Request> requests;
+  for (const std::vector<int64_t>& row : rows) {
+    engine::Request& request = requests.emplace_back();
+    request.prompt.tokens = {row.begin(), row.end()};
+    request.prompt_log_probs = 3;
+  }
+  const auto none = nlohmann::json::array();
+  nlohmann::json scores(rows.size(), nlohmann::json{{"log_probs", none}, {"ranks", none}, {"top", none}});
+  const auto add = [&](std::span<engine::Answer> ended) -> absl::Status {
+    for (const engine::Answer& answer : ended) {
+      TDOCK_RETURN_IF_ERROR(answer.status);
+      nlohmann::json& of_row = scores[answer.request];
+      for (const engine::PromptToken& token : *answer.completion.prompt_log_probs) {
+        of_row["log_probs"].push_back(token.log_prob);
+        of_row["ranks"].push_back(token.rank);
+        nlohmann::json& top = of_row["top"].emplace_back(nlohmann::json::array());
+        for (const engine::TokenLogProb& one : token.top) top.push_back({one.token, one.log_prob});
+      }
+    }
+    return absl::OkStatus();
+  };
+  engine::Engine engine(decoder, {.max_rows = 3, .max_step_tokens = 17});
+  TDOCK_RETURN_IF_ERROR(engine.AnswerAll(std::move(requests), add));
+  std::cout << scores << "\n";
+  return std::cout.flush() ? absl::OkStatus() : absl::UnavailableError("standard output is closed");
+}
+
 struct Options {
   std::vector<std::string> modes;
   std::string model, adapters, save, save_adapters, save_gradients, rope_scaling, recomputed = "nothing";
@@ -188,6 +221,10 @@ absl::Status Run(const Options& options) {
       TDOCK_RETURN_IF_ERROR(PrintGreedy(decoder, rows, input.at("new_tokens").get<int64_t>()));
       continue;
     }
+    if (mode == "scores") {
+      TDOCK_RETURN_IF_ERROR(PrintScores(decoder, rows));
+      continue;
+    }
     const std::vector<at::Tensor> outputs =
         mode == "cached" ? CachedLogits(decoder, rows, input.at("prefill").get<std::vector<int64_t>>())
                          : Outputs(decoder, rows, mode);
@@ -210,7 +247,7 @@ int main(int argc, char** argv) {
   app.add_option("modes", options.modes)
       ->required()
       ->delimiter(',')
-      ->check(CLI::IsMember({"full", "left", "packed", "cached", "greedy"}));
+      ->check(CLI::IsMember({"full", "left", "packed", "cached", "greedy", "scores"}));
   app.add_option("--adapters", options.adapters);
   app.add_option("--save", options.save);
   app.add_option("--save-adapters", options.save_adapters);

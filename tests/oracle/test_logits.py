@@ -63,6 +63,28 @@ def test_greedy_text_is_that_of_hugging_face(name, tmp_path):
     assert json.loads(output) == theirs[:, 9:].tolist()
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_log_probabilities_of_prompts_are_those_of_hugging_face(name, tmp_path):
+    model = random_model(MODELS[name])
+    model.save_pretrained(tmp_path)
+    rows = random_rows()["rows"]
+    rows.append(rows[-1][:50])  # begins as another one
+    output = run_program("tdock_logits", tmp_path, "scores", input=json.dumps({"rows": rows}).encode())
+    for row, logits, ours in zip(rows, full_logits(model, rows), json.loads(output), strict=True):
+        assert len(ours["log_probs"]) == len(ours["ranks"]) == len(ours["top"]) == len(row) - 1
+        if len(row) == 1:
+            continue
+        theirs = torch.log_softmax(torch.from_numpy(logits[:-1]).double(), -1).numpy()
+        own = theirs[np.arange(len(row) - 1), row[1:]]
+        assert np.abs(np.array(ours["log_probs"]) - own).max() < TOLERANCE
+        # Log-probabilities that are about equal may stand in either order.
+        ranks = [(theirs > (own + shift)[:, None]).sum(1) + 1 for shift in (TOLERANCE, -TOLERANCE)]
+        assert (ranks[0] <= ours["ranks"]).all() and (ours["ranks"] <= ranks[1]).all()
+        top = np.array(ours["top"])  # token, rank, (id, log-probability)
+        assert np.abs(top[:, :, 1] - -np.sort(-theirs)[:, :3]).max() < TOLERANCE
+        assert np.abs(top[:, :, 1] - np.take_along_axis(theirs, top[:, :, 0].astype(int), 1)).max() < TOLERANCE
+
+
 def gradients_of(model, rows):
     """By name, those of the mean of -log p(next token) over all rows."""
     losses = []
