@@ -188,16 +188,16 @@ class Agents:
 
     async def run(self, row: Row, seed: int, sampling: Record, server: ServerManager) -> Record:
         agent = self._make(sampling, server)
-        arguments = _verl_row(row) | {"seed": seed}
-        parameters = inspect.signature(agent.run).parameters.values()
-        if any(one.kind is one.VAR_KEYWORD for one in parameters):
-            named = {one.name for one in parameters}
-            arguments = {name: value for name, value in arguments.items() if name != "seed" or name in named}
-        else:
-            arguments = {one.name: arguments[one.name] for one in parameters if one.name in arguments}
-        asked = ("temperature", "top_p", "top_k", "repetition_penalty")  # as verl does
-        sampling_params = {name: (_SAMPLING | sampling)[name] for name in asked} | {"logprobs": True}
         try:
+            arguments = _verl_row(row) | {"seed": seed}
+            parameters = inspect.signature(agent.run).parameters.values()
+            if any(one.kind is one.VAR_KEYWORD for one in parameters):
+                named = {one.name for one in parameters}
+                arguments = {name: value for name, value in arguments.items() if name != "seed" or name in named}
+            else:
+                arguments = {one.name: arguments[one.name] for one in parameters if one.name in arguments}
+            asked = ("temperature", "top_p", "top_k", "repetition_penalty")  # as verl does
+            sampling_params = {name: (_SAMPLING | sampling)[name] for name in asked} | {"logprobs": True}
             output = _agent_output(await agent.run(sampling_params, **arguments))
         finally:
             await close(agent, f"agent '{self.name}'")

@@ -274,8 +274,10 @@ class _Episode:
 class _Program:
     """Plays the episodes that the host names, until its input ends. All but read_all() runs in the event loop."""
 
-    def __init__(self, served: _Form | Agents | Clients, factory: Any, channel: Channel) -> None:
+    def __init__(self, served: _Form | Agents | Clients, factory: Any, channel: Channel, episodes: int) -> None:
         self._served, self._factory, self._channel = served, factory, channel
+        self._room = asyncio.Semaphore(episodes)  # an episode is over for the host before its instance is closed
+        self._tasks: set[asyncio.Task[None]] = set()
         self._file = _file_of(getattr(factory, "func", factory))
         self._what = ("environment" if isinstance(served, _Form) else "agent") + f" '{served.name}'"
         self._episodes: dict[int, _Episode] = {}
@@ -284,7 +286,13 @@ class _Program:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         threading.Thread(target=self._read_all, daemon=True, name="input").start()
-        await self._ended
+        try:
+            await self._ended
+        finally:  # instances are closed, too
+            for episode in self._episodes.values():
+                if episode.task is not None:
+                    episode.task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _read_all(self) -> None:
         try:
@@ -349,6 +357,8 @@ class _Program:
         else:
             coroutine = self._run_client(self._served, episode, seed, row, Clients.endpoint_of(message))
         episode.task = self._loop.create_task(coroutine)
+        self._tasks.add(episode.task)
+        episode.task.add_done_callback(self._tasks.discard)
         episode.task.add_done_callback(lambda task: self._say_cancelled(episode, task))
 
     def _say_cancelled(self, episode: _Episode, task: asyncio.Task[None]) -> None:
@@ -372,6 +382,10 @@ class _Program:
         self._say(episode, {"error": cut(text, LONGEST_ERROR)}, last=True)
 
     async def _play_episode(self, form: _Form, episode: _Episode, seed: int, row: Row) -> None:
+        async with self._room:
+            await self._play(form, episode, seed, row)
+
+    async def _play(self, form: _Form, episode: _Episode, seed: int, row: Row) -> None:
         instance = form.instances.pop() if form.instances else Instance(self._factory)
         doing, reusable = ", reset", False
         try:
@@ -470,6 +484,7 @@ def _prepare(target: Any, name: str | None) -> _Form | Agents | Clients:
 
 def _serve(environment: Any, name: str | None, episodes: int, channel: Channel) -> None:
     served = _prepare(environment, name)
+    episodes = int(getattr(environment, "concurrent_episodes", episodes))
     hello = channel.read_hello()
     if hello is None:
         return
@@ -480,9 +495,9 @@ def _serve(environment: Any, name: str | None, episodes: int, channel: Channel) 
     channel.write(line_of({
         "type": "hello", "protocol": PROTOCOL, "name": served.name, "tools": served.tools,
         "kind": served.kind, "concludes": isinstance(served, _Form) and served.concludes,
-        "episodes": int(getattr(environment, "concurrent_episodes", episodes)),
+        "episodes": episodes,
     }))  # fmt: skip
-    asyncio.run(_Program(served, environment, channel).play())
+    asyncio.run(_Program(served, environment, channel, episodes).play())
 
 
 # ---- the command line ----
@@ -497,6 +512,8 @@ def _main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     leave_own_folder()
     channel = Channel(_WHAT)  # first of all, since the file may print while it is imported
+    for variable in ("NO_PROXY", "no_proxy"):  # clients ask the endpoints of episodes, which are on this machine
+        os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), "127.0.0.1")))
     try:
         environment, name = find(options.environment, "a class")
         _serve(environment, name, options.episodes, channel)

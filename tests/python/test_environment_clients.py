@@ -125,6 +125,46 @@ def test_an_environment_is_closed_however_its_episode_ends(program, kind):  # no
     assert sorted(line for line in log.splitlines() if line.startswith("closed")) == [f"closed {i}" for i in range(1, 6)]
 
 
+def test_a_close_is_not_cut_short_by_the_end_of_the_input(program):  # noqa: F811
+    env = program("""
+import asyncio
+class Env:
+    def reset(self, seed, row): return "Hi"
+    def step(self, message): return {"done": True}
+    async def close(self):
+        await asyncio.sleep(0.05)
+        print("closed")
+""")
+    for episode in (1, 2):
+        env.reset(episode)
+        env.hear()
+    env.send({"type": "end", "episode": 1})
+    assert env.end().count("closed") == 2
+
+
+def test_with_one_episode_at_a_time_the_next_waits_for_close(program):  # noqa: F811
+    env = program("""
+import time
+class Env:
+    concurrent_episodes = 1
+    used = False
+    def __init__(self):
+        assert not Env.used
+        Env.used = True
+    def reset(self, seed, row): return "Hi"
+    def step(self, message): return {"done": True}
+    def close(self):
+        time.sleep(0.05)
+        Env.used = False
+""")
+    for episode in (1, 2, 3):
+        env.reset(episode)
+        assert env.hear()["messages"] == user("Hi")
+        env.step(episode)
+        assert env.hear()["done"]
+    env.end()
+
+
 def test_a_failing_close_is_told_of_and_disturbs_nothing(program):  # noqa: F811
     env = program("""
 class Env:
