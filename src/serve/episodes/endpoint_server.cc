@@ -294,6 +294,8 @@ class EndpointServer final : public environment::EpisodeEndpoints {
     request.template_variables = ask.template_variables;
     request.max_tokens = ask.sampling.max_tokens.value_or(0);
     request.stop = ask.sampling.stop.value_or(std::vector<std::string>());
+    request.reads_calls = ask.reads_reply && !ask.context.tools.empty();
+    request.reads_reasoning = ask.reads_reply;
     request.gone = [exchange] { return exchange->gone(); };
     if (ask.grammar) request.constrain = ConstraintOf(ask);
     ask.turns.clear();

@@ -67,10 +67,11 @@ struct GenerateRequest {
 struct ChatRequest {
   int64_t request = 0;  // its number, to answer it by
   std::vector<text::Turn> turns = {};
-  std::string tools = {};               // JSON schemas of functions, as a list; empty: there are none
-  std::string template_variables = {};  // a JSON object; empty: none
-  int64_t max_tokens = 0;               // 0: as many as there is room for
-  std::vector<std::string> stop = {};   // texts that end the reply
+  std::string tools = {};                           // JSON schemas of functions, as a list; empty: there are none
+  std::string template_variables = {};              // a JSON object; empty: none
+  int64_t max_tokens = 0;                           // 0: as many as there is room for
+  std::vector<std::string> stop = {};               // texts that end the reply
+  bool reads_calls = true, reads_reasoning = true;  // in the reply; else they are text
   // True once nobody waits for the reply any more. Empty: somebody does. Thread-safe.
   std::function<bool()> gone = {};
   // Makes what limits the tokens of a reply to this prompt. Empty: nothing does.

@@ -36,26 +36,29 @@ Json CallsOf(const Json& fields) {
   return calls;
 }
 
-// True if an agent that was told `own` may have given it as `asked`: up to white space and the form of JSON, and for a
-// reply without its reasoning.
-bool SaysTheSame(const text::Turn& own, const text::Turn& asked) {
-  if (own.role != asked.role || !SameText(own.content, asked.content)) return false;
-  if (own.fields == asked.fields) return true;
-  const Json told = FieldsOf(own), given = FieldsOf(asked);
-  if (own.role != text::Role::kAssistant) return told == given;
-  if (CallsOf(told) != CallsOf(given)) return false;
-  const auto reasoning = given.find("reasoning_content");
-  return reasoning == given.end() || !reasoning->is_string() ||
-         SameText(reasoning->get<std::string>(), told.value("reasoning_content", std::string()));
+std::string TextIn(const Json& fields, const char* name) {
+  const auto found = fields.find(name);
+  return found != fields.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// A reply without the stop text that has ended it.
-absl::string_view WithoutStop(absl::string_view said, const engine::Completion& completion,
-                              const text::Tokenizer& tokenizer) {
-  if (!completion.text_bytes) return said;
-  const std::string plain = tokenizer.Decode(completion.tokens).value_or("");
-  const size_t stop = plain.size() - std::min(plain.size(), *completion.text_bytes);
-  return said.substr(0, said.size() - std::min(said.size(), stop));
+// True if an agent that was told `own` may have given it as `asked`: up to white space at its ends and the ids of
+// calls, and for a reply up to all white space, the form of JSON and its reasoning, which may be left out.
+bool SaysTheSame(const text::Turn& own, const text::Turn& asked) {
+  if (own.role != asked.role) return false;
+  const bool is_reply = own.role == text::Role::kAssistant;
+  const bool same_text = is_reply
+                             ? SameText(own.content, asked.content)
+                             : absl::StripAsciiWhitespace(own.content) == absl::StripAsciiWhitespace(asked.content);
+  if (!same_text) return false;
+  if (own.fields == asked.fields) return true;
+  Json told = FieldsOf(own), given = FieldsOf(asked);
+  if (!is_reply) {
+    for (Json* const fields : {&told, &given}) fields->erase("tool_call_id");
+    return told == given;
+  }
+  if (CallsOf(told) != CallsOf(given)) return false;
+  const std::string reasoning = TextIn(given, "reasoning_content");
+  return reasoning.empty() || SameText(reasoning, TextIn(told, "reasoning_content"));
 }
 
 }  // namespace
@@ -69,9 +72,10 @@ struct Conversations::Conversation {
   std::optional<Transcript> transcript = {};
   std::vector<int32_t> first_prompt = {};
   std::vector<text::Turn> told = {};  // up to its last reply, as the agent knows it
-  // The turns of the last request, and what is added with the reply to it.
+  // The turns of the last request, what is added with the reply to it, and how that is read.
   std::vector<text::Turn> asked = {};
   std::optional<Transcript::Next> next = {};
+  ReplyRules reading = {};
   bool waits = false;      // for that reply
   bool finished = false;   // the model has ended its last reply
   int64_t last_reply = 0;  // the number of that among all; 0: there is none
@@ -116,8 +120,9 @@ std::optional<size_t> Conversations::Find(const environment::ChatRequest& reques
         one.template_variables != request.template_variables) {
       continue;
     }
-    if (!std::equal(known.begin(), known.end(), request.turns.begin(), SaysTheSame)) continue;
-    if (!longest || known.size() > conversations_[*longest]->told.size()) longest = i;
+    const bool same = one.has_reply() ? std::equal(known.begin(), known.end(), request.turns.begin(), SaysTheSame)
+                                      : known == request.turns;
+    if (same && (!longest || one.told.size() > conversations_[*longest]->told.size())) longest = i;
   }
   return longest;
 }
@@ -143,6 +148,7 @@ absl::StatusOr<Conversations::Asked> Conversations::Ask(const environment::ChatR
   TDOCK_ASSIGN_OR_RETURN(asked.room, room(used, std::ssize(asked.tokens)));
   one.asked = request.turns;
   one.next = std::move(next);
+  one.reading = {.reads_calls = request.reads_calls, .reads_reasoning = request.reads_reasoning};
   one.waits = true;
   if (begun != nullptr) conversations_.push_back(std::move(begun));
   return asked;
@@ -152,12 +158,11 @@ Conversations::Reply Conversations::AddReply(size_t conversation, const engine::
   Conversation& one = *conversations_[conversation];
   if (one.next) one.transcript->Add(*std::exchange(one.next, std::nullopt));
   Reply reply{.prompt_ids = one.transcript->tokens()};
-  const std::string id_seed = absl::StrCat(++replies_);
+  one.reading.id_seed = absl::StrCat(++replies_);
   // Tokens that the engine sampled can be decoded.
   const std::string said = ReplyText(*one.rules.tokenizer, completion).value_or("");
-  const absl::StatusOr<text::Turn> message = one.transcript->ReadReply(said, id_seed);
-  const text::ParsedReply parsed =
-      one.transcript->ParseReply(WithoutStop(said, completion, *one.rules.tokenizer), id_seed);
+  const absl::StatusOr<text::Turn> message = one.transcript->ReadReply(said, one.reading);
+  const text::ParsedReply parsed = one.transcript->ParseReply(completion, one.reading);
   one.transcript->AddReply(completion,
                            message.ok() ? *message : text::Turn{.role = text::Role::kAssistant, .content = said});
   one.told = std::exchange(one.asked, {});

@@ -185,6 +185,42 @@ TEST_F(ConversationsTest, ReasoningMayBeLeftOutButNotChanged) {
   EXPECT_EQ(conversations_.forks(), 1);
 }
 
+TEST_F(ConversationsTest, CallsAndReasoningThatAreNotAskedForAreText) {
+  ChatRequest request = Chat(kQuestion);
+  request.reads_calls = request.reads_reasoning = false;
+  ASSERT_EQ(Ask(request), 0u);
+  const std::string said = "<think>hm</think><tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>";
+  const auto deltas = conversations_.AddReply(0, Sampled(said)).said;
+  ASSERT_THAT(deltas, SizeIs(1));
+  EXPECT_EQ(deltas[0].kind, DeltaKind::kContent);
+  EXPECT_EQ(deltas[0].text, said);
+}
+
+TEST_F(ConversationsTest, IdsOfEarlierCallsMakeNoDifferenceAndAnythingMayBeGivenAsReasoning) {
+  const auto turns = [](const std::string& id, const std::string& reasoning, const std::string& more) {
+    return Chat(R"([{"role":"user","content":"1+1?"},{"role":"assistant","content":"a","reasoning_content":)" +
+                reasoning + R"(,"tool_calls":[{"id":")" + id +
+                R"(","type":"function","function":{"name":"add","arguments":{}}}]},)" +
+                R"({"role":"tool","content":"2","tool_call_id":")" + id + R"("})" + more + "]");
+  };
+  ASSERT_EQ(Ask(turns("one", R"(["r"])", "")), 0u);
+  conversations_.AddReply(0, Sampled("2"));
+  const std::string more = R"(,{"role":"assistant","content":"2"},{"role":"user","content":"Sure?"})";
+  EXPECT_EQ(Ask(turns("one", R"("r")", more)), 1u);
+  EXPECT_EQ(Ask(turns("other", R"(["r"])", more)), 0u);
+}
+
+TEST_F(ConversationsTest, OfSpecialTokensOnlyThoseOfCallsAreTold) {
+  ASSERT_EQ(Ask(Chat(kQuestion)), 0u);
+  engine::Completion said = Sampled("Two.");
+  said.tokens.insert(said.tokens.begin() + 1, *tokenizer_->TokenToId("<pad>"));
+  said.log_probs.push_back(-1.0F);
+  const auto deltas = conversations_.AddReply(0, said).said;
+  ASSERT_THAT(deltas, SizeIs(1));
+  EXPECT_EQ(deltas[0].text, "Two.");
+  EXPECT_EQ(conversations_.row().response(), said.tokens);
+}
+
 TEST_F(ConversationsTest, WhatNobodyAnswersIsNotInTheRow) {
   ASSERT_EQ(Ask(Chat(kQuestion)), 0u);
   conversations_.AddReply(0, Sampled("Two."));

@@ -21,6 +21,7 @@ using environment::EpisodeId;
 
 // How long the player waits for the environment before it looks whether it must stop.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
+constexpr int64_t kMaxUnanswered = 256;  // requests of an agent one after the other; at most 64 are open at a time
 
 int64_t SmallestVersion(const std::vector<TranscriptTurn>& turns) {
   std::optional<int64_t> smallest;
@@ -74,6 +75,7 @@ class EpisodePlayer::Impl {
     std::map<int64_t, OpenReply> open_replies = {};  // by those numbers
     std::map<uint64_t, uint64_t> asked_before = {};  // how often, by hashes of prompts
     absl::Status limit = absl::OkStatus();           // that it has reached
+    int64_t unanswered = 0;                          // requests since the last reply that it was told
     int64_t bad_calls = 0, failed_tries = 0, generated = 0;
   };
 
@@ -120,6 +122,7 @@ class EpisodePlayer::Impl {
     if (idle) waited_ += absl::Now() - begun;
     if (absl::IsDeadlineExceeded(events.status())) return absl::OkStatus();
     if (!events.ok()) return Annotate(events.status(), absl::StrCat("the environment ", environment_.name()));
+    if (is_client_) DropUnwanted();  // before the same is asked again
     for (environment::Event& event : *events) {
       const auto found = by_id_.find(event.episode);
       if (found == by_id_.end()) continue;  // it was given up meanwhile
@@ -139,6 +142,7 @@ class EpisodePlayer::Impl {
     play.replies = 0;
     play.concluding = false;
     play.limit = absl::OkStatus();
+    play.unanswered = 0;
     Clear(play);
     by_id_[play.id] = number;
     environment_.Reset(play.id, starts_[number].seed, starts_[number].row);
@@ -327,6 +331,14 @@ class EpisodePlayer::Impl {
   absl::Status On(size_t number, environment::ChatRequest& asked) {
     OpenEpisode& play = plays_[number];
     if (!play.conversations) play.conversations.emplace(options_.rules, starts_[number].row);
+    if (++play.unanswered > kMaxUnanswered) {  // an agent that asks again whatever it is told
+      if (play.limit.ok() || play.replies == 0) {
+        return Refuse(number, absl::ResourceExhaustedError(
+                                  absl::StrCat("it has asked ", kMaxUnanswered, " times without getting a reply")));
+      }
+      environment_.End(play.id);
+      return Finish(number, /*truncated=*/true);
+    }
     const absl::Status added = AddForClient(number, asked);
     if (added.ok()) return added;
     if (absl::IsOutOfRange(added)) play.limit.Update(added);
@@ -378,6 +390,7 @@ class EpisodePlayer::Impl {
     const OpenReply reply = std::move(play.open_replies.extract(request).mapped());
     if (reply.gone && reply.gone()) return GiveUpReply(play, request, reply);
     ++play.replies;
+    play.unanswered = 0;
     if (!completion.finished && !reply.may_be_cut) {
       play.limit.Update(absl::OutOfRangeError("a reply has no room for its end (data.max_response_length)"));
     }
@@ -432,8 +445,9 @@ class EpisodePlayer::Impl {
   // Its environment has an error, and is done with this try.
   absl::Status Fail(size_t number, const absl::Status& why) {
     OpenEpisode& play = plays_[number];
-    // Many agents fail where a limit refuses them a reply.
-    if (is_client_ && !play.limit.ok() && play.replies > 0) return Finish(number, /*truncated=*/true);
+    // Many agents fail where a limit refuses them a reply. An error that they say themselves is Unknown.
+    if (is_client_ && !play.limit.ok() && play.replies > 0 && absl::IsUnknown(why))
+      return Finish(number, /*truncated=*/true);
     ++play.failed_tries;
     by_id_.erase(play.id);
     Abandon(play);

@@ -1,6 +1,9 @@
 #include "trainer/stages/transcript.h"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -10,6 +13,7 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "text/conversation.h"
+#include "text/replies/reply_forms.h"
 
 namespace tdock::trainer {
 namespace {
@@ -59,17 +63,41 @@ Transcript::Transcript(const TurnRules& rules)
                                rules.format == environment::TurnFormat::kChat ? rules.chat_template : nullptr,
                                rules.tools)) {}
 
-absl::StatusOr<text::Turn> Transcript::ReadReply(absl::string_view said, const std::string& id_seed) const {
-  text::TurnReading reading = reading_;
-  reading.options.id_seed = id_seed;
-  return text::ReadModelTurn(reading, said, text::OpensReasoning(reading.form, rendered_));
+text::ReplyOptions Transcript::OptionsOf(const ReplyRules& rules) const {
+  text::ReplyOptions options = reading_.options;
+  options.id_seed = rules.id_seed;
+  options.reads_calls = options.reads_calls && rules.reads_calls;
+  options.reads_reasoning = options.reads_reasoning && rules.reads_reasoning;
+  options.reasoning_open = options.reads_reasoning && text::OpensReasoning(reading_.form, rendered_);
+  return options;
 }
 
-text::ParsedReply Transcript::ParseReply(absl::string_view said, const std::string& id_seed) const {
-  text::ReplyOptions options = reading_.options;
-  options.reasoning_open = text::OpensReasoning(reading_.form, rendered_);
-  options.id_seed = id_seed;
-  return text::ParseReply(reading_.form, said, std::move(options));
+absl::StatusOr<text::Turn> Transcript::ReadReply(absl::string_view said, const ReplyRules& rules) const {
+  text::TurnReading reading = reading_;
+  reading.options = OptionsOf(rules);
+  return text::ReadModelTurn(reading, said, reading.options.reasoning_open);
+}
+
+text::ParsedReply Transcript::ParseReply(const engine::Completion& completion, const ReplyRules& rules) const {
+  const text::Tokenizer& tokenizer = *rules_->tokenizer;
+  std::string said, plain;
+  const std::unique_ptr<text::StreamDecoder> decoder = tokenizer.MakeStreamDecoder();
+  for (const int32_t token : completion.tokens) {
+    const std::string more = decoder->Push(token).value_or("");  // the engine sampled it
+    absl::StrAppend(&said, more);
+    absl::StrAppend(&plain, more);
+    if (!tokenizer.IsSpecial(token)) continue;
+    const std::string spelled = tokenizer.IdToToken(token).value_or("");
+    if (text::IsReplyMark(reading_.form, spelled)) absl::StrAppend(&said, spelled);
+  }
+  const std::string rest = decoder->Finish();
+  absl::StrAppend(&said, rest);
+  absl::StrAppend(&plain, rest);
+  if (completion.text_bytes) {
+    const size_t stop = plain.size() - std::min(plain.size(), *completion.text_bytes);
+    said.resize(said.size() - std::min(said.size(), stop));
+  }
+  return text::ParseReply(reading_.form, said, OptionsOf(rules));
 }
 
 absl::Status Transcript::BeginWith(const std::vector<text::Turn>& turns, const environment::EpisodeRow& row) {
@@ -77,6 +105,10 @@ absl::Status Transcript::BeginWith(const std::vector<text::Turn>& turns, const e
   if (rules_->format == environment::TurnFormat::kText) {
     prompt_ = next.text == row.prompt ? row.prompt_ids : std::move(next.ids);
     if (prompt_.empty()) return absl::InvalidArgumentError("the messages have no text");
+    // As the prompts of the data begin.
+    const std::optional<int32_t> bos = rules_->tokenizer->bos_id();
+    const bool begins = bos && !row.prompt_ids.empty() && row.prompt_ids.front() == *bos;
+    if (begins && prompt_.front() != *bos) prompt_.insert(prompt_.begin(), *bos);
     SetTail(prompt_);
     return absl::OkStatus();
   }
@@ -159,6 +191,7 @@ void Transcript::SetTail(std::span<const int32_t> ids) {
 }
 
 absl::StatusOr<std::vector<text::Turn>> Transcript::Shortened(const std::vector<text::Turn>& said) const {
+  if (rules_->max_observation_tokens == std::numeric_limits<int64_t>::max()) return said;
   std::vector<text::Turn> shortened = said;
   int64_t left = rules_->max_observation_tokens;
   for (text::Turn& turn : shortened) {

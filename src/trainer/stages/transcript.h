@@ -55,6 +55,12 @@ struct TranscriptTurn {
   environment::Rewards rewards = {};              // that it was worth
 };
 
+// How a reply is read; as in text::ReplyOptions.
+struct ReplyRules {
+  std::string id_seed = {};
+  bool reads_calls = true, reads_reasoning = true;
+};
+
 // What a template renders as it was said stays one sequence of tokens. Where it does not, as where it drops the
 // thinking of earlier turns once more follow, the conversation is forked: it goes on from its new rendering as the
 // prompt of a row of its own, and what was sampled before is in the record of turns alone.
@@ -73,11 +79,11 @@ class Transcript {
   // refuses and the tokenizer cannot express.
   absl::Status AddFirst(const environment::Observation& first);
 
-  // Reads what the model says next as a turn; ids of calls are those of ReplyOptions::id_seed. The errors of
-  // text::ReadModelTurn().
-  absl::StatusOr<text::Turn> ReadReply(absl::string_view said, const std::string& id_seed = {}) const;
-  // The same in its parts.
-  text::ParsedReply ParseReply(absl::string_view said, const std::string& id_seed) const;
+  // Reads what the model says next as a turn. The errors of text::ReadModelTurn().
+  absl::StatusOr<text::Turn> ReadReply(absl::string_view said, const ReplyRules& rules = {}) const;
+  // The same in its parts, as people see it: without the stop text that has ended it, and of special tokens only with
+  // those that mark calls and reasoning.
+  text::ParsedReply ParseReply(const engine::Completion& completion, const ReplyRules& rules) const;
   // What the model said, which is `message` to the environment.
   void AddReply(const engine::Completion& completion, const text::Turn& message);
 
@@ -116,6 +122,7 @@ class Transcript {
   absl::StatusOr<Next> RenderText(std::vector<text::Turn> said) const;
   bool SaysTheSame(absl::string_view rendered) const;
   void SetTail(std::span<const int32_t> ids);
+  text::ReplyOptions OptionsOf(const ReplyRules& rules) const;
 
   const TurnRules* rules_;
   text::TurnReading reading_;

@@ -498,6 +498,33 @@ TEST_F(ClientTest, AReplyThatNobodyWaitsForIsNoneAndIsAskedAgain) {
   EXPECT_EQ(played.metrics.at("episode/forks"), 0);
 }
 
+TEST_F(ClientTest, AnErrorThatIsNotTheAgentsIsAFailedTryAlsoAtALimit) {
+  TurnsOptions options = Options();
+  options.episodes.max_turns = 1;
+  const auto says = [](const Script& script) -> What {
+    if (!script.refused.empty()) return absl::AbortedError("killed");
+    return Client(script);
+  };
+  EXPECT_THAT(PlayClient(says, options).status, Fails(absl::StatusCode::kAborted, {"killed"}));
+}
+
+TEST_F(ClientTest, AnAgentThatAsksWithoutEndIsStopped) {
+  TurnsOptions options = Options();
+  options.episodes.max_turns = 1;
+  const auto ask = [](const Script& script, bool gone) {
+    ChatRequest request{.request = std::ssize(script.refused) + std::ssize(script.generated),
+                        .turns = {Says(script.row.prompt)}};
+    if (gone) request.gone = [] { return true; };
+    return request;
+  };
+  const Played limited = PlayClient([&](const Script& script) -> What { return ask(script, false); }, options);
+  ASSERT_EQ(limited.status, absl::OkStatus());
+  EXPECT_EQ(limited.metrics.at("episode/truncated"), 1);
+  EXPECT_EQ(limited.metrics.at("episode/turns"), 1);
+  EXPECT_THAT(PlayClient([&](const Script& script) -> What { return ask(script, true); }, options).status,
+              Fails(absl::StatusCode::kResourceExhausted, {"prompt group 0", "256"}));
+}
+
 TEST_F(ClientTest, AnAgentThatAsksForNothingHasFailed) {
   const auto says = [](const Script&) -> What { return Observation{.done = true}; };
   EXPECT_THAT(PlayClient(says, Options()).status,
