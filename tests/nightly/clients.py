@@ -107,11 +107,13 @@ def scores(model, arguments, tasks):
 
 
 def check_lm_eval(server, model, tasks):
-    common = f"max_length={WINDOW}"
-    own = scores("hf", f"pretrained={model},dtype=float32,device=cpu,{common}", tasks)
-    url = f"http://127.0.0.1:{server.port}/v1/completions"
+    own = scores("hf", f"pretrained={model},dtype=float32,device=cpu,max_length={WINDOW}", tasks)
+    # Of the max_length of a served model, lm-eval keeps back a token before a window and one to generate.
     served = scores(
-        "local-completions", f"model={NAME},base_url={url},tokenizer={model},num_concurrent=1,max_retries=1,{common}", tasks
+        "local-completions",
+        f"model={NAME},base_url=http://127.0.0.1:{server.port}/v1/completions,tokenizer={model},num_concurrent=1,"
+        f"max_retries=1,max_length={WINDOW + 2}",
+        tasks,
     )
     print(f"{'lm-eval':12} {'metric':28} {'hf':>10} {'served':>10}")
     different = []
