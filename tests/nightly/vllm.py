@@ -39,6 +39,7 @@ tdock = None
 def write_weights(path):
     """Random weights of a Llama in float32."""
     shapes = {"model.embed_tokens.weight": (VOCABULARY, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    shapes["lm_head.weight"] = (VOCABULARY, HIDDEN)
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
         shapes |= {f"{at}self_attn.{name}_proj.weight": (HIDDEN, HIDDEN) for name in "qkvo"}
@@ -61,6 +62,7 @@ def write_llama(folder):
     write_model(
         folder, hidden_size=HIDDEN, intermediate_size=INTERMEDIATE, num_hidden_layers=LAYERS,
         max_position_embeddings=POSITIONS,
+        tie_word_embeddings=False,  # tied, vLLM's CPU build keeps its packed copy of the old ones for the output
     )  # fmt: skip
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "PreTrainedTokenizerFast"}))
