@@ -159,12 +159,14 @@ class ProgramEnvironmentTest : public testing::Test {
   }
 
   std::string folder_;
-  std::unique_ptr<Environment> environment_;
   Environment::Description description_;
 
  private:
   Mutex mu_;
   std::vector<std::string> log_ TDOCK_GUARDED_BY(mu_);
+
+ protected:
+  std::unique_ptr<Environment> environment_;  // ends before what its last lines go to
 };
 
 TEST_F(ProgramEnvironmentTest, PlaysAnEpisode) {
