@@ -501,7 +501,7 @@ TEST(Promises, ResponsesAreTheSameStreamed) {
     if (event["type"] == "response.output_text.delta") text += event["delta"].get<std::string>();
     last = std::string(line);
   }
-  EXPECT_EQ(text, part["text"]);
+  EXPECT_EQ(text, part["text"].get<std::string>());
   const Json end = Json::parse(last);
   EXPECT_EQ(end["type"], "response.incomplete");
   EXPECT_EQ(end["response"]["output"][0]["content"], whole["output"][0]["content"]);
