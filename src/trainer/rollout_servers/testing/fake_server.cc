@@ -258,7 +258,7 @@ http::Response FakeServer::Complete(const http::Request& asked) {
                       .ignore_eos = ask.at("ignore_eos"),
                       .stop_tokens = ask.at("stop_token_ids").get<std::vector<int32_t>>()};
   std::vector<Json> choices(static_cast<size_t>(request.prompt.samples));
-  const std::map<int64_t, std::string>& labels = labels_;
+  const std::map<int64_t, std::string> labels = labels_;
   std::vector<engine::Request> requests(1, std::move(request));
   const absl::Status answered = engine_->AnswerAll(std::move(requests), [&](std::span<engine::Answer> ended) {
     for (const engine::Answer& answer : ended) {
