@@ -42,7 +42,7 @@ struct EncodedSample {
   std::vector<uint8_t> rejected_mask = {};  // for each of `rejected`
   std::optional<double> label = {};
   bool truncated = false;
-  // Whether the template renders a reply otherwise than it was, or will be, generated, so that it is not counted as
+  // True if the template renders a reply otherwise than it was, or will be, generated, so that it is not counted as
   // that in any sample: see EncodedConversation.
   bool rewritten = false;
   bool is_part = false;  // of the record of the sample before it

@@ -66,7 +66,7 @@ TEST_F(RecordParts, ARecordMakesASampleForEachReplyThatReadsOtherwiseLater) {
   ASSERT_EQ(samples.size(), 2u);
   const auto& whole = std::get<EncodedSample>(*samples[0]);
   const auto& part = std::get<EncodedSample>(*samples[1]);
-  // What the last reply is asked with reads as it did then.
+  // The turns that ask for the last reply read as they did then.
   EXPECT_EQ(Counted(whole), "b<|im_end|>[hm]c<|im_end|>");
   EXPECT_EQ(Counted(part), "[hm]a<|im_end|>");
   EXPECT_EQ(Text(part.ids), "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n[hm]a<|im_end|>\n");

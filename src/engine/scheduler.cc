@@ -59,8 +59,8 @@ bool Scheduler::MakeRoom(Sequence& sequence, int64_t length) {
 bool Scheduler::Admit(Sequence& sequence, int64_t most) {
   sequence.cache = cache_.Add();
   if (sequence.shares) {
-    const auto most_shared = static_cast<size_t>(std::min(sequence.size() - 1, sequence.max_shared));
-    sequence.cached = cache_.Share(sequence.cache, std::span<const int32_t>(sequence.tokens).first(most_shared));
+    const auto shared = static_cast<size_t>(std::min(sequence.size() - 1, sequence.max_shared));
+    sequence.cached = cache_.Share(sequence.cache, std::span<const int32_t>(sequence.tokens).first(shared));
   }
   const int64_t count = std::min(sequence.size() - sequence.cached, most);
   if (!cache_.Reserve(sequence.cache, sequence.cached + count)) {

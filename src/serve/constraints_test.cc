@@ -23,7 +23,7 @@ GrammarSpec Calls() {
   return {.kind = GrammarSpec::Kind::kCalls, .calls = {{.name = kFunction, .parameters = R"({"type": "object"})"}}};
 }
 
-// What the grammar allows with one argument, written `count` times.
+// Text that the grammar allows with one argument, written `count` times.
 std::string Written(const GrammarSpec& spec, int count) {
   const CallRule& rule = spec.calls.front();
   const bool is_json = rule.before.empty() && rule.after.empty();

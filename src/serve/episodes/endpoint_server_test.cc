@@ -1,4 +1,4 @@
-// What agents get at the endpoints of their episodes, and how their requests arrive.
+// Agents get replies at the endpoints of their episodes, where their requests arrive as events.
 #include "serve/episodes/endpoint_server.h"
 
 #include <gmock/gmock.h>
