@@ -1,14 +1,8 @@
 // Rows of varying length, concatenated without padding, as collectives and kernels for packed sequences expect them.
-// Names in parentheses are those of the functions that do the same in MindSpeed-RL. Pure functions, thread-safe; what
-// is packed or unpacked shares memory where it can. Rows are those of padding.h.
+// Pure functions, thread-safe; what is packed or unpacked shares memory where it can. Rows are those of padding.h.
 #pragma once
 
-#include <span>
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
-#include "tdock/batch.h"
 #include "tdock/column.h"
 #include "tdock/padding.h"
 
@@ -29,21 +23,5 @@ absl::StatusOr<Column> UnpackRows(const PackedRows& packed);
 
 // UnpackRows, then PadRows.
 absl::StatusOr<Column> UnpackAndPad(const PackedRows& packed, const PadOptions& options = {});
-
-struct PackedColumn {
-  std::string name;
-  PackedRows rows;
-};
-
-// Packs each column by itself, and unpacks to ragged columns. For dense ones, give the result to PadExperience.
-// (pack_experience_columns, unpack_pad_experience)
-absl::StatusOr<std::vector<PackedColumn>> PackColumns(const Batch& columns);
-absl::StatusOr<Batch> UnpackColumns(std::span<const PackedColumn> columns);
-
-// Concatenates matrices (d, L) of one height side by side: dense columns of d rows [L] make one of d rows [ΣL], with
-// the lengths L. InvalidArgument, naming the matrix, if its d or element type differs from the first's or it is not
-// dense [L]; or if there are none. (pack_experience_columns, of rows with two dimensions)
-absl::StatusOr<PackedRows> PackMatrices(std::span<const Column> matrices);
-absl::StatusOr<std::vector<Column>> UnpackMatrices(const PackedRows& packed);
 
 }  // namespace tdock

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/testing/fails.h"
-#include "data/collate.h"
 #include "data/mini_dataset.h"
 #include "data/phase_split.h"
 #include "data/testing/char_vocabulary.h"
@@ -440,47 +439,6 @@ TEST(PhaseSplit, RefusesWhatIsNoListOfShares) {
   for (const char* shares : {"", "2,,4", "a", "-1,2", "0,0", "inf,1", "nan"}) {
     EXPECT_EQ(ParseShares(shares).status().code(), absl::StatusCode::kInvalidArgument) << shares;
   }
-}
-
-EncodedSample Row(std::vector<int32_t> ids, std::vector<uint8_t> mask = {}) {
-  if (mask.empty()) mask.assign(ids.size(), 1);
-  return {.ids = std::move(ids), .loss_mask = std::move(mask)};
-}
-
-TEST(Collate, PromptsArePaddedOnTheLeft) {
-  const auto rows = CollatePrompts(std::vector<EncodedSample>{Row({233, 11, 22}), Row({5, 6})}, 0, 5);
-  EXPECT_THAT(rows->ids, ElementsAre(0, 0, 233, 11, 22, 0, 0, 0, 5, 6));
-  EXPECT_THAT(rows->mask, ElementsAre(0, 0, 1, 1, 1, 0, 0, 0, 1, 1));
-  EXPECT_EQ(rows->rows, 2);
-  EXPECT_EQ(CollatePrompts(std::vector<EncodedSample>{Row({1}), Row({2, 3})}, 0)->width, 2);
-  EXPECT_THAT(CollatePrompts(std::vector<EncodedSample>{Row({1, 2, 3})}, 0, 2).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"3 tokens", "the 2"}));
-}
-
-TEST(Collate, AnEndTokenThatIsAlsoThePaddingStaysInTheMask) {
-  const auto rows = CollateSft(std::vector<EncodedSample>{Row({7, 8, 9}, {0, 1, 1}), Row({7, 9})}, 9);
-  EXPECT_THAT(rows->ids, ElementsAre(7, 8, 9, 7, 9, 9));
-  EXPECT_THAT(rows->mask, ElementsAre(1, 1, 1, 1, 1, 0));
-  EXPECT_THAT(rows->labels, ElementsAre(kIgnoredLabel, 8, 9, 7, 9, kIgnoredLabel));
-}
-
-TEST(Collate, PairsAreAllChosenThenAllRejected) {
-  EncodedSample one = Row({1, 2});
-  one.rejected = {1, 3, 4};
-  EncodedSample two = Row({5});
-  two.rejected = {6};
-  const auto rows = CollatePairs(std::vector<EncodedSample>{one, two}, 0);
-  EXPECT_EQ(rows->rows, 4);
-  EXPECT_THAT(rows->ids, ElementsAre(1, 2, 0, 5, 0, 0, 1, 3, 4, 6, 0, 0));
-  EXPECT_THAT(rows->mask, ElementsAre(1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 0));
-}
-
-TEST(Collate, TextsAreCutInBlocks) {
-  BlockCutter cutter(4);
-  EXPECT_THAT(cutter.Add(std::vector<int32_t>{1, 2, 3}), ElementsAre());
-  EXPECT_THAT(cutter.Add(std::vector<int32_t>{4, 5, 6, 7, 8, 9}),
-              ElementsAre(ElementsAre(1, 2, 3, 4), ElementsAre(5, 6, 7, 8)));
-  EXPECT_THAT(cutter.rest(), ElementsAre(9));
 }
 
 std::vector<size_t> Sizes(const std::vector<std::vector<int>>& chunks) {

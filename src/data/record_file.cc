@@ -7,7 +7,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/beside_program.h"
 #include "core/base/status.h"
@@ -289,15 +288,6 @@ absl::string_view FormatName(Format format) {
     if (known == format) return name;
   }
   return "";
-}
-
-absl::StatusOr<Format> FormatNamed(absl::string_view name) {
-  for (const auto& [format, known] : kFormats) {
-    if (known == name) return format;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "there is no format '", EscapeForMessage(name), "'; there are ",
-      absl::StrJoin(kFormats, ", ", [](std::string* out, const auto& f) { absl::StrAppend(out, f.second); })));
 }
 
 absl::StatusOr<Format> FormatOfPath(absl::string_view path) {

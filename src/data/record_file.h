@@ -29,7 +29,6 @@ enum class Format {
 
 // "jsonl", "json", "csv", "text", "parquet".
 absl::string_view FormatName(Format format);
-absl::StatusOr<Format> FormatNamed(absl::string_view name);
 // By the extension: .jsonl and .ndjson, .json, .csv, .txt, .parquet. InvalidArgument for any other.
 absl::StatusOr<Format> FormatOfPath(absl::string_view path);
 

@@ -413,11 +413,8 @@ TEST(Parquet, DamageIsAnErrorAndNoCrash) {
   EXPECT_GT(refused, 500);
 }
 
-TEST(Format, IsKnownByNameOrPath) {
-  EXPECT_EQ(*FormatNamed("jsonl"), Format::kJsonLines);
+TEST(Format, IsKnownByItsPath) {
   EXPECT_EQ(FormatName(Format::kParquet), "parquet");
-  EXPECT_THAT(FormatNamed("xml").status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"'xml'", "jsonl, json, csv, text, parquet"}));
   EXPECT_EQ(*FormatOfPath("a/b.ndjson"), Format::kJsonLines);
   EXPECT_EQ(*FormatOfPath("b.json"), Format::kJson);
   EXPECT_EQ(*FormatOfPath("b.csv"), Format::kCsv);

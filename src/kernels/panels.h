@@ -4,7 +4,7 @@
 // are multiplied with the same input: float32 and int8 [inputs, kPanelOutputs], bfloat16 in pairs of inputs
 // [pairs, kPanelOutputs, 2]. What a last pair or panel lacks is 0.
 //
-// Rows of x are in tiles of up to kMostTileRows rows, one behind the other: [inputs, rows] in float32, or pairs of
+// Rows of x are in tiles of up to 12 rows, one behind the other: [inputs, rows] in float32, or pairs of
 // bfloat16 as 32 bits, [pairs, rows].
 #pragma once
 
@@ -17,7 +17,6 @@
 namespace tdock::kernels {
 
 constexpr int64_t kPanelOutputs = 32;
-constexpr int64_t kMostTileRows = 12;
 
 constexpr int64_t DividedUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

@@ -55,7 +55,7 @@ COUNTS = [
     ("docs/service.md", r"The last (\d+) descriptors", STORE + "segment_memory.cc", r"kDescriptorsForOthers = ([^;]+);"),
     ("docs/service.md", r"refreshes itself every (\d+) s", CONSOLE + "page.html", r"setTimeout\(resume, (\d+)000\)"),
     ("docs/service.md", r"(?:arrive|read) within (\d+) s\b", CONSOLE + "status_server.h", r"request_timeout = absl::Seconds\((\d+)\)"),
-    ("docs/service.md", r"and have at most (\d+ KiB)", CONSOLE + "status_server.h", r"max_request_bytes = ([^;]+);"),
+    ("docs/service.md", r"and have at most (\d+ KiB)", CONSOLE + "status_server.cc", r"kMaxHeadBytes = ([^;]+);"),
     ("docs/service.md", r"Up to (\w+) responses", CONSOLE + "status_server.h", r"threads = ([^;]+);"),
     ("docs/service.md", r"more than (\d+) connections", CONSOLE + "status_server.cc", r"kMaxConnections = ([^;]+);"),
     ("docs/service.md", r"(\d+ MiB) of unread responses", CONSOLE + "status_server.cc", r"kMaxUnreadBytes = ([^;]+);"),

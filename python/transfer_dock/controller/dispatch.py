@@ -225,10 +225,6 @@ def methods_of(cls: type) -> dict[str, Method]:
     return found
 
 
-def is_registered(function: Any) -> bool:
-    return hasattr(function, _ATTRIBUTE)
-
-
 class Parameters:
     """The names of a method's parameters. Calls send values without names, in the order of the parameters."""
 

@@ -35,9 +35,6 @@ class Backoff {
   absl::Duration next_;
 };
 
-// Whether an error is one of the connection, and may be temporary.
-inline bool IsConnectionError(const absl::Status& status) { return absl::IsUnavailable(status); }
-
 // Calls `attempt` until it succeeds, fails with a status that `is_retryable` rejects, or another wait would exceed the
 // deadline; returns its last status, with the number of attempts if that was retryable. `attempt` is called at least
 // once, and must respect the deadline itself. Blocks in waits on the clock, without a lock.

@@ -43,7 +43,7 @@ TEST(Retry, CallsAgainAfterEachWaitUntilItSucceeds) {
   std::vector<absl::Duration> calls;
   absl::Status status;
   std::thread caller([&] {
-    status = Retry(clock, absl::InfiniteFuture(), Backoff(kEven, 1), IsConnectionError, [&] {
+    status = Retry(clock, absl::InfiniteFuture(), Backoff(kEven, 1), absl::IsUnavailable, [&] {
       calls.push_back(clock.Now() - start);
       return calls.size() < 4 ? absl::UnavailableError("refused") : absl::OkStatus();
     });
@@ -61,7 +61,7 @@ TEST(Retry, CallsAgainAfterEachWaitUntilItSucceeds) {
 TEST(Retry, ReturnsAnErrorThatIsNotRetryableAtOnce) {
   FakeClock clock;
   int calls = 0;
-  const absl::Status status = Retry(clock, absl::InfiniteFuture(), Backoff(kEven, 1), IsConnectionError, [&] {
+  const absl::Status status = Retry(clock, absl::InfiniteFuture(), Backoff(kEven, 1), absl::IsUnavailable, [&] {
     ++calls;
     return absl::InvalidArgumentError("no such column");
   });
@@ -73,7 +73,7 @@ TEST(Retry, GivesUpWithTheLastErrorWhenTheNextAttemptWouldBeAtTheDeadline) {
   FakeClock clock;
   absl::Status status;
   std::thread caller([&] {
-    status = Retry(clock, clock.Now() + absl::Milliseconds(300), Backoff(kEven, 1), IsConnectionError,
+    status = Retry(clock, clock.Now() + absl::Milliseconds(300), Backoff(kEven, 1), absl::IsUnavailable,
                    [] { return absl::UnavailableError("refused"); });
   });
   clock.AwaitWaiters(1);
@@ -85,7 +85,7 @@ TEST(Retry, GivesUpWithTheLastErrorWhenTheNextAttemptWouldBeAtTheDeadline) {
 TEST(Retry, CallsOnceEvenWhenTheDeadlineHasPassed) {
   FakeClock clock;
   int calls = 0;
-  const absl::Status status = Retry(clock, absl::InfinitePast(), Backoff(kEven, 1), IsConnectionError, [&] {
+  const absl::Status status = Retry(clock, absl::InfinitePast(), Backoff(kEven, 1), absl::IsUnavailable, [&] {
     ++calls;
     return absl::OkStatus();
   });

@@ -502,13 +502,4 @@ absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view na
   return std::move(loader).Result();
 }
 
-absl::Status LoadFile(Env& env, const Spec& spec, const std::string& path, std::span<const std::string> overrides,
-                      const LoadOptions& options) {
-  // Mapped, so that a huge file is refused before it is read.
-  TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file, env.MapFile(path));
-  const std::span<const std::byte> bytes = file->bytes();
-  const absl::string_view yaml(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return Load(spec, yaml, path, overrides, options);
-}
-
 }  // namespace tdock::config

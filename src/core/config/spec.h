@@ -27,7 +27,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/base/env.h"
 
 namespace tdock::config {
 
@@ -267,10 +266,6 @@ struct LoadOptions {
 // of defaults, its own section, and _target_.
 absl::Status Load(const Spec& spec, absl::string_view yaml, absl::string_view name,
                   std::span<const std::string> overrides, const LoadOptions& options = {});
-
-// The same from a file.
-absl::Status LoadFile(Env& env, const Spec& spec, const std::string& path, std::span<const std::string> overrides,
-                      const LoadOptions& options = {});
 
 // The fields in use as YAML, which loads back to the same values.
 std::string Dump(const Spec& spec);

@@ -342,26 +342,6 @@ TEST(Load, RandomTextNeverCrashesIt) {
   EXPECT_LT(accepted, 1'000);
 }
 
-TEST(LoadFile, NamesAFileThatCannotBeRead) {
-  Trainer t;
-  const Spec spec = MakeSpec(t);
-  const absl::Status missing = LoadFile(Env::Real(), spec, "/nonexistent/t.yaml", {});
-  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(missing.message(), HasSubstr("/nonexistent/t.yaml"));
-  EXPECT_THAT(LoadFile(Env::Real(), spec, "/dev/zero", {}).message(), HasSubstr("/dev/zero"));
-}
-
-TEST(LoadFile, ReadsAFile) {
-  std::string folder = testing::TempDir() + "/spec_test_XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::string path = JoinPath(folder, "t.yaml");
-  ASSERT_EQ(WriteFileAtomically(Env::Real(), path, "trainer: {threads: 5}\n"), absl::OkStatus());
-  Trainer t;
-  const Spec spec = MakeSpec(t);
-  ASSERT_EQ(LoadFile(Env::Real(), spec, path, {}), absl::OkStatus());
-  EXPECT_EQ(t.threads, 5);
-}
-
 TEST(Dump, GroupsKeysBySection) {
   Trainer t;
   t.out = "a: b";

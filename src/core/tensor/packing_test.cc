@@ -61,57 +61,10 @@ TEST(PackRows, RefusesLengthsBeyond32Bits) {
   EXPECT_THAT(PackRows(row).status(), Fails(absl::StatusCode::kInvalidArgument, {"row 0", "2147483648", "2147483647"}));
 }
 
-TEST(PackColumns, RoundTripsAnExperience) {
-  Batch batch;
-  ASSERT_TRUE(batch.Add("responses", Column::FromRows<int64_t>({{1, 2}, {3}})).ok());
-  ASSERT_TRUE(batch.Add("log_probs", Column::FromRows<float>({{-1, -2}, {-3}})).ok());
-  ASSERT_TRUE(batch.Add("response_length", Column::FromValues<int64_t>({2, 1}, {1})).ok());
-  const std::vector<PackedColumn> packed = *PackColumns(batch);
-  ASSERT_EQ(packed.size(), 3u);
-  EXPECT_THAT(*packed[2].rows.lengths.Values<int32_t>(), ElementsAre(1, 1));
-  const Batch padded = *PadExperience(*UnpackColumns(packed), {.pad_id = 9, .multiple = 4});
-  EXPECT_THAT(*padded.Row<int64_t>("responses", 1), ElementsAre(3, 9, 9, 9));
-  EXPECT_THAT(*padded.Row<float>("log_probs", 1), ElementsAre(-3, 0, 0, 0));
-  EXPECT_EQ(ToString(padded.Get("response_length")->type()), "int64[1]");
-
-  ASSERT_TRUE(batch.Add("text", Column::FromStrings(std::vector<std::string>{"a", "b"})).ok());
-  EXPECT_THAT(PackColumns(batch).status(), Fails(absl::StatusCode::kInvalidArgument, {"'text'", "bytes"}));
-}
-
-TEST(PackMatrices, PutsThemNextToEachOther) {
-  const Column matrices[] = {*Column::FromValues<int32_t>({1, 2, 3, 4}, {2}),
-                             *Column::FromValues<int32_t>({5, 6}, {1})};
-  const PackedRows packed = *PackMatrices(matrices);
-  EXPECT_EQ(ToString(packed.values.type()), "int32[3]");
-  EXPECT_THAT(*packed.values.Values<int32_t>(), ElementsAre(1, 2, 5, 3, 4, 6));
-  EXPECT_THAT(*packed.lengths.Values<int32_t>(), ElementsAre(2, 1));
-  const std::vector<Column> unpacked = *UnpackMatrices(packed);
-  ASSERT_EQ(unpacked.size(), 2u);
-  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(Only(unpacked[i]), Only(matrices[i]));
-}
-
-TEST(PackMatrices, TakesNoTimeForRowsThatAreOnlyClaimed) {
+TEST(PackRows, TakesNoTimeForRowsThatAreOnlyClaimed) {
   const Column claimed = *Column::MakeDense(DType::kI32, {0}, INT64_MAX, Buffer());
-  const PackedRows packed = *PackMatrices(std::vector<Column>{claimed, claimed});
-  EXPECT_EQ(packed.values.rows(), INT64_MAX);
-  EXPECT_EQ(UnpackMatrices(packed)->size(), 2u);
   EXPECT_THAT(PackRows(claimed).status(),
               Fails(absl::StatusCode::kInvalidArgument, {"rows", "9223372036854775807", "at most 268435456"}));
-}
-
-TEST(PackMatrices, SaysWhichDoesNotFit) {
-  const Column two_rows = *Column::FromValues<int32_t>({1, 2}, {1}), one_row = *Column::FromValues<int32_t>({1}, {1});
-  const Column floats = *Column::FromValues<float>({1, 2}, {1});
-  EXPECT_THAT(PackMatrices(std::vector<Column>{two_rows, one_row}).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"matrix 1", "1 rows", "first one 2"}));
-  EXPECT_THAT(PackMatrices(std::vector<Column>{two_rows, floats}).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"matrix 1", "float32", "int32"}));
-  EXPECT_THAT(PackMatrices(std::vector<Column>{Column::FromRows<int32_t>({{1}})}).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"matrix 0", "ragged int32[*]", "[L]"}));
-  EXPECT_FALSE(PackMatrices({}).ok());
-  EXPECT_THAT(UnpackMatrices({two_rows, Lengths32({0})}).status(),
-              Fails(absl::StatusCode::kInvalidArgument, {"lengths", "up to 0", "width is 1"}));
-  EXPECT_FALSE(UnpackMatrices({two_rows, Lengths32({2})}).ok());
 }
 
 }  // namespace

@@ -49,7 +49,6 @@ class PageTable {
   void Forget();
 
   std::span<const int32_t> pages(int64_t sequence) const { return sequences_.at(sequence).pages; }
-  int64_t page_tokens() const { return page_tokens_; }
 
   int64_t total() const { return total_; }
   int64_t free() const { return total_ - static_cast<int64_t>(pages_.size() - free_.size()); }

@@ -145,8 +145,7 @@ absl::Status Decoder::AddAdapters(const LoraConfig& config, uint64_t seed) {
   std::vector<Adapter> made;  // all, before any is added: memory may run out
   for (const LinearPart& part : parts) {
     const int64_t inputs = (layers_[part.layer].*part.linear).weight.size(1);
-    const auto fan = static_cast<double>(config.init == LoraInit::kByInputs ? inputs : config.rank);
-    const double bound = 1.0 / std::sqrt(fan);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));
     const at::Tensor a = at::empty({config.rank, inputs}, at::kFloat).uniform_(-bound, bound, generator);
     made.push_back({part.path, part.begin, a.to(device(), type),
                     at::zeros({part.rows, config.rank}, at::TensorOptions(device()).dtype(type)), config.scale()});

@@ -73,9 +73,6 @@ TEST_P(LoraTest, ChangesNothingAtFirst) {
     const at::Tensor a = decoder.NamedAdapters().front().second;
     EXPECT_LE(a.abs().max().item<double>(), inputs);
     EXPECT_GT(a.abs().max().item<double>(), 0.9 * inputs);
-    decoder.RemoveAdapters();
-    ASSERT_TRUE(decoder.AddAdapters({.rank = 2, .init = LoraInit::kByRank}, kSeed).ok());
-    EXPECT_GT(decoder.NamedAdapters().front().second.abs().max().item<double>(), 0.9 / std::sqrt(2.0));
   }
 }
 

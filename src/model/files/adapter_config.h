@@ -10,12 +10,7 @@
 
 namespace tdock::model {
 
-// How the first of the two factors is drawn: uniformly between -bound and bound. The second is zero.
-enum class LoraInit {
-  kByInputs,  // bound 1/sqrt(inputs), as PEFT does
-  kByRank,    // bound 1/sqrt(rank), as DeepSpeed-Chat does
-};
-
+// The first of the two factors is drawn uniformly between ±1/sqrt(inputs), as PEFT does; the second is zero.
 struct LoraConfig {
   int64_t rank = 8;
   double alpha = 8.0;
@@ -24,8 +19,7 @@ struct LoraConfig {
   // "self_attn.q_proj". Empty: all linear layers but the head.
   std::vector<std::string> targets = {};
   std::vector<int64_t> layers = {};  // numbers of the layers that are adapted; empty: all
-  LoraInit init = LoraInit::kByInputs;
-  double dropout = 0.0;  // in training, of the inputs of the first factor; 0 ≤ dropout < 1
+  double dropout = 0.0;              // in training, of the inputs of the first factor; 0 ≤ dropout < 1
   // Modules that are trained whole, and lie beside the adapters: the ends of their paths. As in PEFT, "norm" is the end
   // of "model.layers.0.input_layernorm", too.
   std::vector<std::string> saved = {};

@@ -129,8 +129,6 @@ struct MethodSpec {
   absl::string_view name = {};
   Dispatch dispatch = Mode::kAllToAll;
   Execute execute = Execute::kAll;
-  // Whether WorkerGroup::Run waits for the result.
-  bool blocking = true;
 };
 
 // One call, divided. Errors are InvalidArgument and NotFound, and say the method, what was given, and what would be

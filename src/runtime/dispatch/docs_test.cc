@@ -9,10 +9,10 @@
 #include "absl/strings/string_view.h"
 #include "core/base/env.h"
 #include "core/base/status.h"
-#include "runtime/dispatch/in_process_workers.h"
 #include "runtime/dispatch/method.h"
 #include "runtime/dispatch/method_table.h"
 #include "runtime/dispatch/row_weights.h"
+#include "runtime/dispatch/testing/table_links.h"
 #include "runtime/dispatch/worker_group.h"
 
 namespace tdock::runtime {
@@ -54,9 +54,8 @@ double Best(const MetaBatch& part) {
 TEST(DocsDistributed, TheExampleRuns) {
   std::vector<MethodTable> tables(2);
   for (MethodTable& table : tables) ASSERT_TRUE(ServeRewards(table).ok());
-  const InProcessWorkers workers("reward", tables);
   const WorkerGroup rewards = *WorkerGroup::Of(
-      workers.links(), {.role = "reward", .meshes = {{"reward", *Mesh::Of(2, {{"dp", 2}})}}, .fetch = {}});
+      LinksTo(tables), {.role = "reward", .meshes = {{"reward", *Mesh::Of(2, {{"dp", 2}})}}, .fetch = {}});
   Batch answers;
   ASSERT_TRUE(answers.Add("length", Column::FromValues(std::vector<int64_t>{90, 20, 50})).ok());
   // The second worker has the row of length 50, and a copy of that of length 90.

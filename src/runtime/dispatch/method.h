@@ -113,8 +113,8 @@ class Method<Result(Args...)> {
   static_assert(std::is_void_v<Result> || Passable<WorkerSide<Result>>, "the result has no ValueOf (convert.h)");
 
  public:
-  consteval Method(absl::string_view name, Dispatch dispatch, Execute execute = Execute::kAll, bool blocking = true)
-      : spec_{name, dispatch, execute, blocking} {
+  consteval Method(absl::string_view name, Dispatch dispatch, Execute execute = Execute::kAll)
+      : spec_{name, dispatch, execute} {
     signature::Check<Result, Args...>(dispatch, execute);
   }
 

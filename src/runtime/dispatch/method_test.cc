@@ -8,7 +8,6 @@
 #include "core/base/testing/fails.h"
 #include "runtime/dispatch/method_table.h"
 #include "runtime/dispatch/worker_group.h"
-#include "runtime/dispatch/worker_methods.h"
 
 namespace tdock::runtime {
 namespace {
@@ -19,7 +18,7 @@ constexpr Method<MetaBatch(MetaBatch)> kScore{"score", Mode::kDpComputeProto};
 constexpr Method<PerRank<double>(MetaBatch)> kLoss{"loss", Mode::kDpComputeMetric};
 constexpr Method<PerRank<std::string>(int64_t, std::vector<double>)> kSetUp{"set_up", Mode::kOneToAll};
 constexpr Method<void(PerRank<int64_t>)> kSeed{"seed", Mode::kDpCompute};
-constexpr Method<int64_t(bool)> kStep{"step", Mode::kOneToAll, Execute::kRankZero, /*blocking=*/false};
+constexpr Method<int64_t(bool)> kStep{"step", Mode::kOneToAll, Execute::kRankZero};
 
 // What compiles.
 template <class M, class F>
@@ -91,23 +90,7 @@ TEST(Method, FitsItsMode) {
   EXPECT_TRUE(ResultFits<void>(true) && ResultFits<void>(false));
   EXPECT_EQ(kScore.spec().dispatch.mode, Mode::kDpComputeProto);
   EXPECT_EQ(kScore.spec().execute, Execute::kAll);
-  EXPECT_TRUE(kScore.spec().blocking);
   EXPECT_EQ(kStep.spec().execute, Execute::kRankZero);
-  EXPECT_FALSE(kStep.spec().blocking);
-}
-
-TEST(Method, VerlsTenAreDispatchedAsThere) {
-  const auto mesh = [](const auto& method) { return method.spec().dispatch.mesh; };
-  EXPECT_EQ(mesh(kGenerateSequences), "rollout");
-  EXPECT_EQ(mesh(kComputeLogProb), "actor");
-  EXPECT_EQ(mesh(kComputeRefLogProb), "ref");
-  EXPECT_EQ(mesh(kComputeValues), "critic");
-  EXPECT_EQ(mesh(kComputeRmScore), "reward");
-  EXPECT_EQ(mesh(kUpdateCritic), "critic");
-  EXPECT_EQ(mesh(kUpdateActor), "actor");
-  for (const MethodSpec& spec : {kInitModel.spec(), kSaveCheckpoint.spec(), kLoadCheckpoint.spec()}) {
-    EXPECT_EQ(spec.dispatch.mode, Mode::kOneToAll) << spec.name;
-  }
 }
 
 class MethodTableTest : public testing::Test {

@@ -152,11 +152,6 @@ absl::StatusOr<WorkerGroup> WorkerGroup::Of(std::vector<std::shared_ptr<WorkerLi
                      std::make_shared<const WorkerGroupOptions>(std::move(options)));
 }
 
-void WorkerGroup::Await(const FutureValue& future) {
-  // The caller finds the result, or the error, in the future.
-  static_cast<void>(future.Get());
-}
-
 // A call that begins when all of its arguments are there. It is kept alive by those that are not. Thread-safe.
 class WorkerGroup::WaitingCall {
  public:

@@ -108,15 +108,6 @@ class WorkerGroup {
     return {StartAny(method.spec(), std::move(arguments)), options_->fetch};
   }
 
-  // As the method was declared: waits until the future is ready if it is blocking.
-  template <class Result, class... Args, class... Given>
-    requires(sizeof...(Args) == sizeof...(Given) && (signature::ArgumentFor<Given, ControllerSide<Args>> && ...))
-  Future<ControllerSide<Result>> Run(const Method<Result(Args...)>& method, Given&&... given) const {
-    Future<ControllerSide<Result>> future = Start(method, std::forward<Given>(given)...);
-    if (method.spec().blocking) Await(future.value());
-    return future;
-  }
-
   // Start() of a method whose types are known only at run time. The spec's strings need not outlive the call.
   using Argument = std::variant<Value, FutureValue>;
   FutureValue StartAny(const MethodSpec& method, std::vector<Argument> arguments) const;
@@ -151,7 +142,6 @@ class WorkerGroup {
     }
   }
 
-  static void Await(const FutureValue& future);
   // Divides a call whose arguments are there, and begins it.
   void Begin(const MethodSpec& method, const std::vector<Value>& arguments, const FutureValue& result) const;
 

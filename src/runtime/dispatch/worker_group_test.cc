@@ -4,15 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <latch>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/fake_clock.h"
-#include "runtime/dispatch/in_process_workers.h"
 #include "runtime/dispatch/method_table.h"
+#include "runtime/dispatch/testing/table_links.h"
 
 namespace tdock::runtime {
 namespace {
@@ -237,18 +236,6 @@ TEST_F(HeldGroup, AllWorkersGetCallsInTheSameOrder) {
   }
 }
 
-TEST_F(HeldGroup, RunWaitsAsTheMethodSays) {
-  constexpr Method<std::string()> kLater{"later", Mode::kOneToAll, Execute::kRankZero, /*blocking=*/false};
-  EXPECT_FALSE(group_->Run(kLater).ready());
-  std::thread answers([this] {
-    clock_.AwaitWaiters(3);  // the alarms of two calls, and the waiting thread
-    Answer(0, "later");
-    Answer(0, "now");
-  });
-  EXPECT_EQ(*group_->Run(kWhoLeads).Get(), "now");
-  answers.join();
-}
-
 TEST_F(HeldGroup, AFutureCanBeWaitedForAWhile) {
   const Future<std::string> who = group_->Start(kWhoLeads);
   EXPECT_EQ(who.Get(clock_.Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
@@ -291,9 +278,9 @@ std::vector<MethodTable> Tables(int64_t ranks, const RowFetcher& fetch = {}) {
   return tables;
 }
 
-TEST(InProcessWorkers, RunTypedCalls) {
-  const InProcessWorkers workers("toy", Tables(4));
-  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+TEST(WorkerGroup, RunsTypedCalls) {
+  const auto links = LinksTo(Tables(4));
+  const WorkerGroup group = *WorkerGroup::Of(links, {.role = "toy"});
   EXPECT_THAT(Xs(*group.Call(kDouble, Floats({1, 2, 3, 4, 5, 6, 7, 8}))), ElementsAre(2, 4, 6, 8, 10, 12, 14, 16));
   EXPECT_THAT(*group.Call(kMean, Floats({1, 3, 5, 7, 9, 2})), ElementsAre(2, 6, 5.5));  // 8 rows for 4 ranks
   EXPECT_THAT(*group.Call(kWho), ElementsAre("r0", "r1", "r2", "r3"));
@@ -301,7 +288,7 @@ TEST(InProcessWorkers, RunTypedCalls) {
   EXPECT_THAT(Xs(*group.Call(kDouble, group.Start(kDouble, Floats({1, 2, 3, 4})))), ElementsAre(4, 8, 12, 16));
 }
 
-TEST(InProcessWorkers, FetchOnlyTheirRows) {
+TEST(WorkerGroup, WorkersFetchOnlyTheirRows) {
   Mutex mu;
   std::multiset<std::vector<uint64_t>> fetched;
   const RowFetcher fetch = [&](const RowsRef& ref, absl::Time) -> absl::StatusOr<MetaBatch> {
@@ -309,31 +296,31 @@ TEST(InProcessWorkers, FetchOnlyTheirRows) {
     fetched.insert(ref.rows);
     return Floats(std::vector<float>(ref.rows.begin(), ref.rows.end()));
   };
-  const InProcessWorkers workers("toy", Tables(2, fetch));
-  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+  const auto links = LinksTo(Tables(2, fetch));
+  const WorkerGroup group = *WorkerGroup::Of(links, {.role = "toy"});
   const RowsRef rows{.partition = "train", .rows = {5, 6, 7, 8}, .columns = {"x"}};
   EXPECT_THAT(Xs(*group.Call(kDouble, rows)), ElementsAre(10, 12, 14, 16));
   EXPECT_THAT(fetched, testing::UnorderedElementsAre(std::vector<uint64_t>{5, 6}, std::vector<uint64_t>{7, 8}));
 }
 
-TEST(InProcessWorkers, TheControllerFetchesWhatItReads) {
+TEST(WorkerGroup, TheControllerFetchesWhatItReads) {
   MethodTable table;
   ASSERT_TRUE(
       table.Serve(kDouble, [](const MetaBatch&) { return RowsRef{.partition = "out", .rows = {3}, .columns = {"x"}}; })
           .ok());
-  const InProcessWorkers workers("toy", {table});
+  const auto links = LinksTo({table});
   const RowFetcher fetch = [](const RowsRef& ref, absl::Time) -> absl::StatusOr<MetaBatch> {
     return Floats(std::vector<float>(ref.rows.begin(), ref.rows.end()));
   };
-  const WorkerGroup with = *WorkerGroup::Of(workers.links(), {.role = "toy", .fetch = fetch});
+  const WorkerGroup with = *WorkerGroup::Of(links, {.role = "toy", .fetch = fetch});
   EXPECT_THAT(Xs(*with.Call(kDouble, Floats({1}))), ElementsAre(3));
-  const WorkerGroup without = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+  const WorkerGroup without = *WorkerGroup::Of(links, {.role = "toy"});
   EXPECT_THAT(without.Call(kDouble, Floats({1})).status().message(), HasSubstr("no dock"));
 }
 
-TEST(InProcessWorkers, ServeManyThreadsAtOnce) {
-  const InProcessWorkers workers("toy", Tables(4));
-  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy"});
+TEST(WorkerGroup, ServesManyThreadsAtOnce) {
+  const auto links = LinksTo(Tables(4));
+  const WorkerGroup group = *WorkerGroup::Of(links, {.role = "toy"});
   constexpr int kThreads = 4, kCalls = 50;
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
@@ -351,57 +338,6 @@ TEST(InProcessWorkers, ServeManyThreadsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, kThreads * kCalls);
-}
-
-TEST(InProcessWorkers, CallsThatWaitWhenTheyEndAreCancelled) {
-  std::latch running(1), go_on(1);
-  MethodTable table;
-  ASSERT_TRUE(table
-                  .Serve(kWho,
-                         [&]() -> std::string {
-                           running.count_down();
-                           go_on.wait();
-                           return "done";
-                         })
-                  .ok());
-  auto workers = std::make_unique<InProcessWorkers>("toy", std::vector<MethodTable>{table});
-  const WorkerGroup group = *WorkerGroup::Of(workers->links(), {.role = "toy"});
-  const auto first = group.Start(kWho), second = group.Start(kWho);
-  running.wait();
-  std::thread ending([&] { workers.reset(); });
-  while (group.Start(kWho).Get(absl::Now()).status().code() != absl::StatusCode::kCancelled) std::this_thread::yield();
-  EXPECT_FALSE(second.ready());
-  go_on.count_down();
-  ending.join();
-  EXPECT_THAT(*first.Get(), ElementsAre("done"));
-  EXPECT_EQ(second.Get().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(group.Call(kWho).status().code(), absl::StatusCode::kCancelled);
-}
-
-TEST(InProcessWorkers, DoNotBeginACallWhoseTimeIsOver) {
-  FakeClock clock;
-  std::latch running(1), go_on(1);
-  std::atomic<int> calls = 0;
-  MethodTable table;
-  ASSERT_TRUE(table
-                  .Serve(kWho,
-                         [&]() -> std::string {
-                           if (++calls == 1) running.count_down();
-                           go_on.wait();
-                           return "done";
-                         })
-                  .ok());
-  const InProcessWorkers workers("toy", {table}, clock);
-  const WorkerGroup group = *WorkerGroup::Of(workers.links(), {.role = "toy", .fetch = {}, .clock = &clock});
-  const auto first = group.Start(kWho);
-  const auto second = group.WithTimeout(absl::Seconds(1)).Start(kWho);
-  running.wait();
-  clock.Advance(absl::Seconds(1));
-  EXPECT_EQ(second.Get().status().code(), absl::StatusCode::kDeadlineExceeded);
-  go_on.count_down();
-  EXPECT_THAT(*first.Get(), ElementsAre("done"));
-  EXPECT_THAT(*group.Call(kWho), ElementsAre("done"));
-  EXPECT_EQ(calls, 2);
 }
 
 }  // namespace

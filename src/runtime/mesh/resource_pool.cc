@@ -113,10 +113,6 @@ absl::Status AllOf(const std::vector<std::string>& mistakes) {
 
 }  // namespace
 
-int64_t ResourcePool::world_size() const {
-  return std::accumulate(processes_per_node.begin(), processes_per_node.end(), int64_t{0});
-}
-
 absl::StatusOr<ResourcePools> ResourcePools::Of(const std::vector<int64_t>& nodes,
                                                 const std::vector<ResourcePool>& pools,
                                                 const std::map<std::string, std::string>& pool_of_role) {
@@ -186,14 +182,6 @@ absl::StatusOr<std::string> ResourcePools::PoolOf(absl::string_view role) const 
   return absl::NotFoundError(absl::StrCat("there is no role '", role, "'; there are ", Quoted(roles)));
 }
 
-std::vector<std::string> ResourcePools::RolesOf(absl::string_view pool) const {
-  std::vector<std::string> roles;
-  for (const auto& [role, name] : pool_of_role_) {
-    if (name == pool) roles.push_back(role);
-  }
-  return roles;
-}
-
 absl::StatusOr<ProcessPlace> ResourcePools::PlaceOf(int64_t rank) const {
   if (rank < 0 || rank >= world_size()) {
     return absl::OutOfRangeError(absl::StrCat("global rank ", rank, " of ", world_size()));
@@ -201,15 +189,6 @@ absl::StatusOr<ProcessPlace> ResourcePools::PlaceOf(int64_t rank) const {
   const ProcessPlace& place = places_[static_cast<size_t>(rank)];
   if (!place.pool.empty()) return place;
   return absl::NotFoundError(absl::StrCat("global rank ", rank, ", on node ", place.node, ", is in no pool"));
-}
-
-absl::StatusOr<int64_t> ResourcePools::RankAt(const ProcessPlace& place) const {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> ranks, RanksOfPool(place.pool));
-  for (const int64_t rank : ranks) {
-    if (places_[static_cast<size_t>(rank)] == place) return rank;
-  }
-  return absl::NotFoundError(
-      absl::StrCat("pool '", place.pool, "' has no process ", place.local_rank, " on node ", place.node));
 }
 
 }  // namespace tdock::runtime

@@ -18,8 +18,6 @@ struct ResourcePool {
   std::string name = {};
   // {8, 8}: 8 on each of two nodes.
   std::vector<int64_t> processes_per_node = {};
-
-  int64_t world_size() const;
 };
 
 // Where a process is.
@@ -41,7 +39,7 @@ struct ProcessPlace {
 // suffice, of equal ones the first. So the ranks of a pool are the same whenever it is made from the same numbers.
 // Roles of one pool are colocated: they share its processes.
 //
-// An immutable value; thread-safe. NotFound for a pool, a role or a place that does not exist.
+// An immutable value; thread-safe. NotFound for a pool or a role that does not exist.
 class ResourcePools {
  public:
   // `nodes`: how many processes each node has. InvalidArgument, which lists every pool that is short of processes with
@@ -59,12 +57,9 @@ class ResourcePools {
   absl::StatusOr<std::vector<int64_t>> RanksOfPool(absl::string_view pool) const;
   absl::StatusOr<std::vector<int64_t>> RanksOfRole(absl::string_view role) const;
   absl::StatusOr<std::string> PoolOf(absl::string_view role) const;
-  // Ascending; none for a pool that does not exist.
-  std::vector<std::string> RolesOf(absl::string_view pool) const;
 
   // NotFound for a rank that no pool has; OutOfRange for one that does not exist.
   absl::StatusOr<ProcessPlace> PlaceOf(int64_t rank) const;
-  absl::StatusOr<int64_t> RankAt(const ProcessPlace& place) const;
 
  private:
   ResourcePools() = default;

@@ -174,8 +174,6 @@ Value Value::OfObject(Object& object) {
   return made;
 }
 
-Value Value::Marked(int32_t mark) const { return Dict(AsDict().pairs, mark); }
-
 bool Value::is_counted() const {
   switch (kind_) {
     case Kind::kText:

@@ -60,9 +60,6 @@ class Value {
   // while a loop is at this dict belongs to the mark; of nested loops, to the innermost one that is at a marked dict.
   static Value Dict(Pairs pairs, int32_t mark = -1, Meter* meter = nullptr);
 
-  // This dict with a mark.
-  Value Marked(int32_t mark) const;
-
   Value(const Value& other);
   Value(Value&& other) noexcept : kind_(other.kind_), payload_(other.payload_) { other.kind_ = Kind::kNone; }
   Value& operator=(const Value& other);

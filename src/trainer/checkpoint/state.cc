@@ -105,20 +105,6 @@ absl::StatusOr<double> State::Number(const std::string& name) const {
   return absl::InvalidArgumentError(absl::StrCat(name, " is '", EscapeForMessage(text), "', not a number"));
 }
 
-absl::Status State::CopyTensor(const std::string& name, const at::Tensor& into) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end()) return Missing(name);
-  const at::Tensor& tensor = found->second;
-  if (tensor.sizes() != into.sizes() || tensor.scalar_type() != into.scalar_type()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", c10::toString(tensor.scalar_type()), " [", absl::StrJoin(tensor.sizes(), ", "),
-                     "], not ", c10::toString(into.scalar_type()), " [", absl::StrJoin(into.sizes(), ", "), "]"));
-  }
-  at::NoGradGuard no_grad;
-  into.detach().copy_(tensor);
-  return absl::OkStatus();
-}
-
 absl::Status State::CopyPart(const std::string& name, int64_t begin, int64_t total, const at::Tensor& into) const {
   TDOCK_ASSIGN_OR_RETURN(const SavedParts parts, PartsOf(tensors_, name, total));
   const at::Tensor flat = into.detach().view({-1});

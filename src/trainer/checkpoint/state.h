@@ -34,8 +34,6 @@ class State {
   absl::StatusOr<int64_t> Integer(const std::string& name) const;
   absl::StatusOr<double> Number(const std::string& name) const;
   absl::StatusOr<std::string> Text(const std::string& name) const;
-  // Copies into a tensor of the same shape and dtype.
-  absl::Status CopyTensor(const std::string& name, const at::Tensor& into) const;
   // Copies numbers of a tensor of `total`, from `begin`, into `into` of the same dtype and any shape: from a tensor of
   // that name, or from parts of it, however they are cut. InvalidArgument names the numbers that no part has, or parts
   // that overlap, of which none can be trusted.

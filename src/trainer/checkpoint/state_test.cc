@@ -53,11 +53,8 @@ TEST(State, ComesBackFromFilesToTheBit) {
   EXPECT_EQ(*read.Number("infinite"), infinite);
   EXPECT_EQ(*read.Integer("least"), std::numeric_limits<int64_t>::min());
   EXPECT_EQ(*read.Text("text"), "two\nlines, \"quoted\"");
-  at::Tensor into = at::zeros({2, 3}, at::kBFloat16), one = at::zeros({}, at::kDouble);
-  ASSERT_EQ(read.CopyTensor("halves", into), absl::OkStatus());
-  ASSERT_EQ(read.CopyTensor("scalar", one), absl::OkStatus());
-  EXPECT_TRUE(at::equal(into, halves));
-  EXPECT_TRUE(at::equal(one, scalar));
+  EXPECT_TRUE(at::equal(read.tensors().at("halves"), halves));
+  EXPECT_TRUE(at::equal(read.tensors().at("scalar"), scalar));
 }
 
 TEST(State, KeepsObjectsApartByTheirPrefix) {
@@ -77,14 +74,8 @@ TEST(State, KeepsObjectsApartByTheirPrefix) {
 TEST(State, NamesWhatDoesNotFit) {
   State state;
   state.SetText("word", "three");
-  state.SetTensor("two", at::zeros({2}));
   EXPECT_THAT(state.Integer("word").status(), Fails(absl::StatusCode::kInvalidArgument, {"word", "'three'"}));
   EXPECT_THAT(state.Number("word").status(), Fails(absl::StatusCode::kInvalidArgument, {"word", "'three'"}));
-  EXPECT_THAT(state.CopyTensor("two", at::zeros({3})),
-              Fails(absl::StatusCode::kInvalidArgument, {"two is Float [2], not Float [3]"}));
-  EXPECT_THAT(state.CopyTensor("two", at::zeros({2}, at::kDouble)),
-              Fails(absl::StatusCode::kInvalidArgument, {"two", "Double"}));
-  EXPECT_THAT(state.CopyTensor("three", at::zeros({2})), Fails(absl::StatusCode::kInvalidArgument, {"missing"}));
 }
 
 TEST(State, ASnapshotDoesNotChangeWithTheTensors) {

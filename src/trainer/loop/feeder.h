@@ -36,9 +36,6 @@ class Feeder final : public Stateful {
 
   // Reads the next batch, if there is none that was read and not fed; false at the end of the data.
   absl::StatusOr<bool> ReadAhead();
-  // Forgets a batch that was read and not fed.
-  void Forget() { batch_.reset(); }
-  bool has_batch() const { return batch_.has_value(); }
 
   // Puts the batch that was read into the partition.
   absl::StatusOr<PutResult> Feed(Dock& dock, const std::string& partition, StepMetrics& metrics);

@@ -17,7 +17,7 @@ absl::StatusOr<WeightSource> OpenFsdpShards(Env& env, const std::string& folder,
 
 // A distributed checkpoint of Megatron (torch_dist), for any number of ranks: `folder`, `folder`/dist_ckpt or
 // `folder`/model/dist_ckpt; config.json is in `folder`/huggingface or `folder`/model/huggingface. Llama, Mistral, Qwen2
-// and Qwen3. The errors of PutBoxesTogether() and NamesOfMegatron().
+// and Qwen3. The errors of PutBoxesTogether() and MapMegatron().
 absl::StatusOr<WeightSource> OpenMegatronCheckpoint(Env& env, const std::string& folder, const std::string& python);
 
 }  // namespace tdock::trainer

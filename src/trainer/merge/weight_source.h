@@ -18,7 +18,7 @@ namespace tdock::trainer {
 // Not thread-safe.
 struct WeightSource {
   std::string what = {};  // for people: "the checkpoint runs/a/checkpoints/step-000004"
-  // Under their Hugging Face names, as they are stored, sorted by SortedByName().
+  // Under their Hugging Face names, as they are stored, sorted by NameBefore().
   std::vector<model::NamedInfo> weights = {};
   // Copies weight `index` into a tensor of its shape on the CPU, converted to the dtype of that. Beside `into`, no more
   // than a piece of the weight is in memory, or of one that is adapted or transposed, a few copies of it.

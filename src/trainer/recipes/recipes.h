@@ -35,7 +35,7 @@ using LaterConflicts = std::function<std::vector<config::Conflict>(Recipe&)>;
 // The recipe that the key `recipe` of a file (or of an override) names, configured by both. The file may use the names
 // of keys that other systems have: see field_names.h; RunConfig::foreign gets their values that a run here does
 // without. `later` is LoadOptions::later for the recipe, and may be null. Errors as those of MakeRecipe() and
-// config::LoadFile(); where the file names no recipe that there is, they also hold what is wrong for the one that it
+// config::Load(); where the file names no recipe that there is, they also hold what is wrong for the one that it
 // fits best.
 absl::StatusOr<std::unique_ptr<Recipe>> LoadRecipe(Env& env, const std::string& path,
                                                    std::span<const std::string> overrides,

@@ -103,10 +103,7 @@ class RewardObjective final : public PairObjective {
       TORCH_CHECK(length[s] == length[s + 1], "the answers of pair ", s / 2, " are padded to ", length[s], " and ",
                   length[s + 1], " tokens");
       // Padding to the longer answer, so that the span ends behind it.
-      const algo::RewardPair pair{.chosen_length = length[s],
-                                  .rejected_length = length[s],
-                                  .begin = static_cast<int64_t>(from[begin].item<float>()),
-                                  .end = length[s]};
+      const algo::RewardPair pair{.begin = static_cast<int64_t>(from[begin].item<float>()), .end = length[s]};
       per_pair.push_back(algo::PairLoss(batch.values.narrow(0, begin, length[s]),
                                         batch.values.narrow(0, begin + length[s], length[s]), pair));
       begin += 2 * length[s];
