@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PUBLIC = {  # header of include/tdock -> its module
     "clock.h": "core/base",
     "env.h": "core/base",
+    "fields.h": "core/base",
     "batch.h": "core/tensor",
     "buffer.h": "core/tensor",
     "column.h": "core/tensor",
@@ -36,6 +37,7 @@ PUBLIC = {  # header of include/tdock -> its module
     "requests.h": "dock/table",
     "rows.h": "dock/table",
     "sampler.h": "dock/table",
+    "verbs.h": "dock/table",
 }
 TORCH_FOLDERS = ("ATen/", "c10/", "torch/", "caffe2/")
 # A library that only these modules may know, so that it can be replaced there.

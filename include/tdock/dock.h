@@ -40,17 +40,23 @@
 
 namespace tdock {
 
+class AnyCall;
+
 // Thread-safe. Only Take, Fetch and puts of new rows wait, and only until their deadline; a call never waits while
 // another one copies data.
 class Dock {
  public:
   virtual ~Dock() = default;
 
+  // Starts any of the calls below that are verbs (verbs.h). A call that blocks is answered before this returns; others
+  // on any thread, possibly before this returns. Waiting ends with the request's deadline, or its `cancel`.
+  virtual void Start(const AnyCall& call) = 0;
+
   // If the partition exists with equal options, does nothing; with different ones: AlreadyExists, naming the
   // difference.
-  virtual absl::Status CreatePartition(const PartitionOptions& options) = 0;
+  absl::Status CreatePartition(const PartitionOptions& options);
   // Removes a partition and everything in it. Calls that wait on it fail with NotFound; views stay valid.
-  virtual absl::Status DropPartition(absl::string_view partition) = 0;
+  absl::Status DropPartition(absl::string_view partition);
   // Everything that a partition is, as bytes (docs/partition-image.md): its options, consumers, rows, cells and what is
   // done, at one moment, whatever other calls are doing. Costs what all of its cells do; others wait for as long as
   // their states, but not their bytes, are gone through. Unimplemented for a dock in another process.
@@ -62,79 +68,78 @@ class Dock {
   // no state here: the dock must have been given those that consumers name.
   virtual absl::Status ImportPartition(absl::string_view image);
   // Sorted.
-  virtual absl::StatusOr<std::vector<std::string>> ListPartitions() = 0;
+  absl::StatusOr<std::vector<std::string>> ListPartitions();
   // The calls below for one partition, without its name. Asks the dock nothing: there need not be such a partition yet.
   PartitionHandle partition(std::string name);
 
   // Registering again works as for partitions. A consumer that registers late sees the rows that exist by then.
-  virtual absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) = 0;
+  absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options);
   // Removes a consumer, its leases and its record of completed rows. Rows are no longer retained for it, registered or
   // not; once no other name is left in retain_for, rows stay until they are cleared. Cells that it wrote stay, even if
   // the cells that they were computed from are sent back later: clear them, or keep the consumer.
-  virtual absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) = 0;
+  absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer);
 
   // All or nothing. Copies the data. Without a lease, any client may fill empty cells, sealed or not; a sealed
   // partition accepts no new rows.
-  virtual absl::StatusOr<PutResult> Put(const PutRequest& request) = 0;
+  absl::StatusOr<PutResult> Put(const PutRequest& request);
 
   // Returns as soon as `min` are takeable, with as many as are, up to `max`. In a sealed partition `min` is lowered to
   // the number that can still come. The cost does not depend on the size of the table.
-  virtual absl::StatusOr<Taken> Take(const TakeRequest& request) = 0;
+  absl::StatusOr<Taken> Take(const TakeRequest& request);
 
   // Waits until the cells are ready and returns them, in the order of the request.
-  virtual absl::StatusOr<Rows> Fetch(const FetchRequest& request) = 0;
+  absl::StatusOr<Rows> Fetch(const FetchRequest& request);
 
   // Complete makes rows of a lease done without a put. Release gives them back: they are ready again, in their old
   // place.
-  virtual absl::Status Complete(const LeaseRequest& request) = 0;
-  virtual absl::Status Release(const LeaseRequest& request) = 0;
+  absl::Status Complete(const LeaseRequest& request);
+  absl::Status Release(const LeaseRequest& request);
   // Extends a lease to the full duration from now, and returns when it expires.
-  virtual absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) = 0;
+  absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease);
 
   // Makes rows done for all consumers, including those that register later, whatever their state; rows retained for
   // consumers are released. They leave their leases. Without a lease the request names the rows. The other rows of
   // their groups are no longer handed out to consumers of groups.
-  virtual absl::Status Drop(const LeaseRequest& request) = 0;
+  absl::Status Drop(const LeaseRequest& request);
   // Makes quarantined rows ready again, as if they had never been handed out. FailedPrecondition for a row that is not
   // quarantined.
-  virtual absl::Status Requeue(const RequeueRequest& request) = 0;
+  absl::Status Requeue(const RequeueRequest& request);
 
   // Makes what a checkpointed consumer completed under steps up to this one final. Committing an earlier step again
   // changes nothing.
-  virtual absl::Status Commit(const StepRequest& request) = 0;
+  absl::Status Commit(const StepRequest& request);
   // Ends the consumer's leases, and makes the rows that it completed under later steps ready again: for a consumer that
   // restores the checkpoint it saved after this step. With a weights version, cells made in part by later weights are
   // sent back, and this becomes the published version. FailedPrecondition if a later step is committed, or if no
   // consumer writes a column that would be sent back.
-  virtual absl::Status Rollback(const StepRequest& request) = 0;
+  absl::Status Rollback(const StepRequest& request);
 
   // Announces that cells are made by weights of this version from now on. Versions never decrease: FailedPrecondition
   // for one lower than the published version (but see Rollback).
-  virtual absl::Status PublishWeights(absl::string_view partition, int64_t version) = 0;
+  absl::Status PublishWeights(absl::string_view partition, int64_t version);
 
   // The rows with these keys, in the order of the keys. NotFound names a key that no row has.
-  virtual absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition,
-                                                      std::span<const std::string> keys) = 0;
+  absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys);
   // The rows, page by page.
-  virtual absl::StatusOr<ListResult> List(const ListRequest& request) = 0;
+  absl::StatusOr<ListResult> List(const ListRequest& request);
 
   // Accepts no new rows from now on; cells of existing rows may still be put. FailedPrecondition if a group is
   // incomplete.
-  virtual absl::Status Seal(absl::string_view partition) = 0;
+  absl::Status Seal(absl::string_view partition);
 
   // Removes rows, whatever their state, and returns how many. They leave their leases; views stay valid.
-  virtual absl::StatusOr<int64_t> Clear(const ClearRequest& request) = 0;
+  absl::StatusOr<int64_t> Clear(const ClearRequest& request);
 
   // Counters; the cost does not depend on the size of the table.
-  virtual absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) = 0;
-  virtual absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) = 0;
+  absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition);
+  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer);
   // Everything about one row: which cells it has and which consumer put them, and its state for each consumer. The cost
   // grows with the columns and consumers, not with the size of the table.
-  virtual absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) = 0;
+  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row);
 
   // Why this consumer cannot take more rows: which columns of which rows are missing, which consumers write them, and
   // which lease holds them since when. For people to read.
-  virtual absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) = 0;
+  absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer);
 };
 
 }  // namespace tdock

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tdock/dock.h"
+#include "tdock/fields.h"
 #include "tdock/local_dock.h"
 
 namespace tdock {
@@ -42,6 +43,9 @@ struct DockServerOptions {
   // it must be thread-safe and return soon.
   std::function<void(const std::string&)> on_stall = {};
   absl::Duration stall_after = absl::Seconds(5);
+
+  TDOCK_FIELDS(DockServerOptions, listen, socket, memory_bytes, token, token_file, tls_certificate, tls_key, tls_ca,
+               insecure, session_grace, dock, on_stall, stall_after)
 };
 
 struct DockServerCounts {

@@ -1,11 +1,14 @@
 // The options of partitions and consumers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "tdock/fields.h"
 #include "tdock/rows.h"
 
 namespace tdock {
@@ -33,6 +36,9 @@ struct PartitionOptions {
   bool refuse_nan = false;
 
   friend bool operator==(const PartitionOptions&, const PartitionOptions&) = default;
+
+  TDOCK_FIELDS(PartitionOptions, name, columns, growing, group_size, retain_for, max_rows, max_bytes, row_bytes,
+               refuse_nan)
 };
 
 enum class Unit : uint8_t {
@@ -56,6 +62,13 @@ enum class Stale : uint8_t {
       0,      // what the writer of the old cells writes is cleared, and all that was derived from it; it is made anew
   kDrop = 1,  // they are done for all consumers
 };
+
+// The names of an enumeration's values, from 0 on.
+constexpr std::array<absl::string_view, 2> NamesOf(Unit) { return {"row", "group"}; }
+constexpr std::array<absl::string_view, 4> NamesOf(Sampler) {
+  return {"first_come", "uniform", "length_balanced", "custom"};
+}
+constexpr std::array<absl::string_view, 2> NamesOf(Stale) { return {"send_back", "drop"}; }
 
 struct ConsumerOptions {
   std::string name = {};
@@ -92,6 +105,9 @@ struct ConsumerOptions {
   bool checkpointed = false;
 
   friend bool operator==(const ConsumerOptions&, const ConsumerOptions&) = default;
+
+  TDOCK_FIELDS(ConsumerOptions, name, reads, reads_optional, writes, unit, sampler, seed, length_column, custom_sampler,
+               ranks, lease_duration, max_deliveries, max_version_lag, stale, at_most_once, checkpointed)
 };
 
 }  // namespace tdock

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "tdock/clock.h"
 #include "tdock/dock.h"
+#include "tdock/fields.h"
 
 namespace tdock {
 
@@ -35,6 +36,9 @@ struct ConnectOptions {
   Clock* clock = nullptr;
   // For a program that forks; null: none. Must outlive the dock.
   ForkGuard* fork_guard = nullptr;
+
+  TDOCK_FIELDS(ConnectOptions, address, token, token_file, tls_ca, tls_certificate, tls_key, name, reconnect_for,
+               answer_within, clock, fork_guard)
 };
 
 // A dock whose calls are executed by the server. Besides a dock's own errors, calls may fail with

@@ -1,6 +1,7 @@
 // The requests and results of a dock.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <stop_token>
@@ -10,6 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "tdock/batch.h"
+#include "tdock/fields.h"
+#include "tdock/options.h"
 #include "tdock/rows.h"
 
 namespace tdock {
@@ -20,6 +23,43 @@ inline constexpr LeaseId kNoLease = 0;
 
 // The steps of a checkpointed consumer, for instance its optimizer steps, are numbered from 0 on.
 inline constexpr int64_t kNoStep = -1;
+
+// The requests of calls that name a partition, and at most one thing in it.
+struct PartitionRequest {
+  std::string partition = {};
+
+  TDOCK_FIELDS(PartitionRequest, partition)
+};
+struct ConsumerRequest {
+  std::string partition = {};
+  std::string consumer = {};
+
+  TDOCK_FIELDS(ConsumerRequest, partition, consumer)
+};
+struct RegisterRequest {
+  std::string partition = {};
+  ConsumerOptions options = {};
+
+  TDOCK_FIELDS(RegisterRequest, partition, options)
+};
+struct PublishRequest {
+  std::string partition = {};
+  int64_t version = 0;
+
+  TDOCK_FIELDS(PublishRequest, partition, version)
+};
+struct FindRequest {
+  std::string partition = {};
+  std::vector<std::string> keys = {};
+
+  TDOCK_FIELDS(FindRequest, partition, keys)
+};
+struct RowRequest {
+  std::string partition = {};
+  RowId row = 0;
+
+  TDOCK_FIELDS(RowRequest, partition, row)
+};
 
 struct PutRequest {
   std::string partition = {};
@@ -59,11 +99,16 @@ struct PutRequest {
   // Until when to wait for room for new rows, in a partition with a budget. In the past: do not wait.
   absl::Time deadline = absl::InfinitePast();
   std::stop_token cancel = {};
+
+  TDOCK_FIELDS(PutRequest, partition, batch, new_rows, rows, lease, keep, step, groups, group_size, keys, tags, partial,
+               epochs, overwrite, weights_version, deadline, cancel)
 };
 
 struct PutResult {
   // One for each row of the batch: the new ids, or those of the request.
   std::vector<RowId> rows = {};
+
+  TDOCK_FIELDS(PutResult, rows)
 };
 
 struct TakeRequest {
@@ -81,6 +126,8 @@ struct TakeRequest {
   absl::Time deadline = absl::InfinitePast();
   // Ends the wait with Cancelled.
   std::stop_token cancel = {};
+
+  TDOCK_FIELDS(TakeRequest, partition, consumer, min, max, rank, rows, deadline, cancel)
 };
 
 struct Taken {
@@ -89,6 +136,8 @@ struct Taken {
   // When the lease expires. Puts under it are refused after that.
   absl::Time expires = absl::InfiniteFuture();
   Rows rows = {};
+
+  TDOCK_FIELDS(Taken, lease, expires, rows)
 };
 
 struct FetchRequest {
@@ -98,6 +147,8 @@ struct FetchRequest {
   std::vector<std::string> columns = {};
   absl::Time deadline = absl::InfinitePast();
   std::stop_token cancel = {};
+
+  TDOCK_FIELDS(FetchRequest, partition, rows, columns, deadline, cancel)
 };
 
 struct LeaseRequest {
@@ -107,6 +158,8 @@ struct LeaseRequest {
   std::vector<RowId> rows = {};
   // As in PutRequest. For Complete only.
   int64_t step = kNoStep;
+
+  TDOCK_FIELDS(LeaseRequest, partition, lease, rows, step)
 };
 
 struct RequeueRequest {
@@ -114,6 +167,8 @@ struct RequeueRequest {
   std::string consumer = {};
   // Empty: all that are quarantined.
   std::vector<RowId> rows = {};
+
+  TDOCK_FIELDS(RequeueRequest, partition, consumer, rows)
 };
 
 struct StepRequest {
@@ -123,6 +178,8 @@ struct StepRequest {
   // For Rollback only: the version of the weights that is restored. kNoWeightsVersion: cells and the published version
   // stay.
   int64_t weights_version = kNoWeightsVersion;
+
+  TDOCK_FIELDS(StepRequest, partition, consumer, step, weights_version)
 };
 
 struct ListRequest {
@@ -136,6 +193,8 @@ struct ListRequest {
   // Only this row and later ones.
   RowId from = 0;
   int64_t limit = 1000;
+
+  TDOCK_FIELDS(ListRequest, partition, tags, ready_for, having, from, limit)
 };
 
 struct ListedRow {
@@ -145,6 +204,8 @@ struct ListedRow {
   Tags tags = {};
   int32_t age = 0;
   uint32_t epoch = 0;
+
+  TDOCK_FIELDS(ListedRow, row, group, key, tags, age, epoch)
 };
 
 struct ListResult {
@@ -152,6 +213,8 @@ struct ListResult {
   std::vector<ListedRow> rows = {};
   // The `from` of the next page; unset at the end.
   std::optional<RowId> next = {};
+
+  TDOCK_FIELDS(ListResult, rows, next)
 };
 
 // What to clear: the rows, the groups, the rows with all of these tags, or everything. Exactly one of them must be
@@ -163,6 +226,8 @@ struct ClearRequest {
   Tags tags = {};
   // Also unseals.
   bool everything = false;
+
+  TDOCK_FIELDS(ClearRequest, partition, rows, groups, tags, everything)
 };
 
 struct ConsumerStatus {
@@ -187,6 +252,9 @@ struct ConsumerStatus {
   int64_t sent_back = 0;
   int64_t stale_dropped = 0;
   int64_t reset = 0;
+
+  TDOCK_FIELDS(ConsumerStatus, waiting, ready, leased, quarantined, done, uncommitted, committed_step, takeable,
+               completed, expired, unfinished, sent_back, stale_dropped, reset)
 };
 
 struct ColumnStatus {
@@ -195,11 +263,15 @@ struct ColumnStatus {
   bool typed = false;
   ColumnType type = {};
   int64_t ready_cells = 0;
+
+  TDOCK_FIELDS(ColumnStatus, name, typed, type, ready_cells)
 };
 
 struct NamedConsumerStatus {
   std::string name = {};
   ConsumerStatus status = {};
+
+  TDOCK_FIELDS(NamedConsumerStatus, name, status)
 };
 
 struct PartitionStatus {
@@ -217,6 +289,9 @@ struct PartitionStatus {
   // In the order in which they were first named.
   std::vector<ColumnStatus> columns = {};
   std::vector<NamedConsumerStatus> consumers = {};
+
+  TDOCK_FIELDS(PartitionStatus, sealed, weights_version, rows, groups, incomplete_groups, retain_for, held_bytes,
+               columns, consumers)
 };
 
 enum class CellState {
@@ -224,8 +299,8 @@ enum class CellState {
   kPartial,  // only consumers that write it get it
   kReady,
 };
-// "empty", "partial" or "ready".
-absl::string_view CellStateName(CellState state);
+constexpr std::array<absl::string_view, 3> NamesOf(CellState) { return {"empty", "partial", "ready"}; }
+constexpr absl::string_view CellStateName(CellState state) { return NamesOf(state)[static_cast<size_t>(state)]; }
 
 // One column of a row.
 struct RowCellStatus {
@@ -236,12 +311,18 @@ struct RowCellStatus {
   int64_t bytes = 0;
   int64_t weights_version = kNoWeightsVersion;
   std::string writer = {};
+
+  TDOCK_FIELDS(RowCellStatus, column, state, bytes, weights_version, writer)
 };
 
 // The states in the diagram of dock.h.
 enum class DeliveryState { kWaiting, kReady, kLeased, kQuarantined, kDone };
-// "waiting", "ready", "leased", "quarantined" or "done".
-absl::string_view DeliveryStateName(DeliveryState state);
+constexpr std::array<absl::string_view, 5> NamesOf(DeliveryState) {
+  return {"waiting", "ready", "leased", "quarantined", "done"};
+}
+constexpr absl::string_view DeliveryStateName(DeliveryState state) {
+  return NamesOf(state)[static_cast<size_t>(state)];
+}
 
 // The state of a row for one consumer.
 struct RowConsumerStatus {
@@ -257,6 +338,8 @@ struct RowConsumerStatus {
   absl::Time expires = absl::InfiniteFuture();
   // Of a done row that may still be rolled back: the step that completed it.
   int64_t uncommitted_step = kNoStep;
+
+  TDOCK_FIELDS(RowConsumerStatus, consumer, state, missing, redeliveries, lease, taken, expires, uncommitted_step)
 };
 
 struct RowStatus {
@@ -269,6 +352,8 @@ struct RowStatus {
   // In the order in which the columns were first named, and the consumers registered.
   std::vector<RowCellStatus> cells = {};
   std::vector<RowConsumerStatus> consumers = {};
+
+  TDOCK_FIELDS(RowStatus, row, group, key, tags, age, epoch, cells, consumers)
 };
 
 }  // namespace tdock

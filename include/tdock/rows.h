@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "tdock/batch.h"
 #include "tdock/column.h"
+#include "tdock/fields.h"
 
 namespace tdock {
 
@@ -34,6 +35,8 @@ struct ColumnSpec {
   ColumnType type = {};
 
   friend bool operator==(const ColumnSpec&, const ColumnSpec&) = default;
+
+  TDOCK_FIELDS(ColumnSpec, name, type)
 };
 
 // The part of a cell from the end of the previous piece up to item `end` (a step along the first dimension, or a byte).
@@ -42,6 +45,8 @@ struct Piece {
   int64_t weights_version = kNoWeightsVersion;
 
   friend bool operator==(const Piece&, const Piece&) = default;
+
+  TDOCK_FIELDS(Piece, end, weights_version)
 };
 
 // One column of one row.

@@ -2,29 +2,30 @@
 
 namespace tdock::dock {
 
+void Consumer::CountState(RowState state, int64_t change) {
+  if (state == kReady) counts.ready += change;
+  if (state == kLeased) counts.leased += change;
+  if (state == kDone || state == kUncommitted) counts.done += change;
+  if (state == kUncommitted) counts.uncommitted += change;
+}
+
 void Consumer::EnterState(RowState state, RowId first, int64_t count) {
+  CountState(state, count);
   if (IsWaiting(state)) waiting_.Insert(first, first + static_cast<RowId>(count));
-  if (state == kReady) ready_ += count;
-  if (state == kLeased) leased_ += count;
-  if (state == kDone || state == kUncommitted) done_ += count;
-  if (state == kUncommitted) uncommitted_ += count;
   if (state == kQuarantined) quarantined_.Insert(first, first + static_cast<RowId>(count));
 }
 
 void Consumer::LeaveState(RowState state, RowId first, int64_t count) {
+  CountState(state, -count);
   if (IsWaiting(state)) waiting_.Erase(first, first + static_cast<RowId>(count));
-  if (state == kReady) ready_ -= count;
-  if (state == kLeased) leased_ -= count;
-  if (state == kDone || state == kUncommitted) done_ -= count;
-  if (state == kUncommitted) uncommitted_ -= count;
   if (state == kQuarantined) quarantined_.Erase(first, first + static_cast<RowId>(count));
 }
 
 void Consumer::CountInGroup(Group& group, RowState state, int32_t count) const {
-  Group::Counts& counts = group.counts[group_slot_];
-  if (state == kReady) counts.ready += count;
-  if (state == kQuarantined) counts.quarantined += count;
-  if (state == kDone || state == kUncommitted) counts.done += count;
+  Group::Counts& of_group = group.counts[group_slot_];
+  if (state == kReady) of_group.ready += count;
+  if (state == kQuarantined) of_group.quarantined += count;
+  if (state == kDone || state == kUncommitted) of_group.done += count;
 }
 
 void Consumer::MoveUnits(RowId first, int64_t count, UnitState from, UnitState to, int32_t age) {
@@ -49,16 +50,16 @@ void Consumer::MoveUnits(Share& share, RowId first, int64_t count, UnitState fro
   const int64_t before = share.takeable.size();
   if (from == UnitState::kTakeable) share.takeable.Erase(first, end, age);
   if (to == UnitState::kTakeable) share.takeable.Insert(first, end, age);
-  takeable_ += share.takeable.size() - before;
+  counts.takeable += share.takeable.size() - before;
   if (from == UnitState::kStuck) stuck_.Erase(first, end);
   if (to == UnitState::kStuck) stuck_.Insert(first, end);
 }
 
 UnitState Consumer::UnitStateOf(const Group& group) const {
-  const Group::Counts& counts = group.counts[group_slot_];
-  if (counts.done == group.rows_here()) return group.rows.empty() ? UnitState::kAbsent : UnitState::kFinished;
-  if (counts.done > 0 || counts.quarantined > 0 || group.broken()) return UnitState::kStuck;
-  return counts.ready == group.size ? UnitState::kTakeable : UnitState::kComing;
+  const Group::Counts& of_group = group.counts[group_slot_];
+  if (of_group.done == group.rows_here()) return group.rows.empty() ? UnitState::kAbsent : UnitState::kFinished;
+  if (of_group.done > 0 || of_group.quarantined > 0 || group.broken()) return UnitState::kStuck;
+  return of_group.ready == group.size ? UnitState::kTakeable : UnitState::kComing;
 }
 
 }  // namespace tdock::dock

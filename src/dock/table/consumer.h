@@ -71,18 +71,17 @@ class Consumer {
     uint64_t takes = 0;
   };
   const Share& share(int32_t rank) const { return shares_[static_cast<size_t>(rank)]; }
-  // Of all ranks.
-  int64_t takeable() const { return takeable_; }
   const IdSet& stuck() const { return stuck_; }
   // Rows, whatever the unit.
   const IdSet& waiting() const { return waiting_; }
   const IdSet& quarantined() const { return quarantined_; }
 
-  int64_t ready() const { return ready_; }
-  int64_t leased() const { return leased_; }
-  // Including those that are not committed.
-  int64_t done() const { return done_; }
-  int64_t uncommitted() const { return uncommitted_; }
+  ConsumerStatus status() const {
+    ConsumerStatus status = counts;
+    status.waiting = waiting_.size();
+    status.quarantined = quarantined_.size();
+    return status;
+  }
   size_t group_slot() const { return group_slot_; }
 
   // ---- Changes, which the table makes together with those of the states.
@@ -108,17 +107,11 @@ class Consumer {
   void CountInGroup(Group& group, RowState state, int32_t count) const;
   int64_t DoneOf(const Group& group) const { return group.counts[group_slot_].done; }
 
-  // Since it was registered.
-  int64_t completed = 0;
-  int64_t expired = 0;
-  int64_t unfinished = 0;
-  int64_t sent_back = 0;
-  int64_t stale_dropped = 0;
-  int64_t reset = 0;
+  // Without the waiting and the quarantined rows, which are counted as sets.
+  ConsumerStatus counts;
   absl::btree_set<LeaseId> leases;
-  // Of a checkpointed consumer: the last step that it committed, and what it has done since: the step of each row, and
-  // the rows of each step. The latter may include rows that are gone, or now belong to another step.
-  int64_t committed_step = kNoStep;
+  // The rows that a checkpointed consumer has done since its last commit: the step of each row, and the rows of each
+  // step. The latter may include rows that are gone, or now belong to another step.
   absl::flat_hash_map<RowId, int64_t> uncommitted_steps;
   absl::btree_map<int64_t, std::vector<RowId>> uncommitted_rows;
   using RowsOfStep = decltype(uncommitted_rows)::value_type;
@@ -131,6 +124,7 @@ class Consumer {
     return columns;
   }
   UnitState UnitStateOf(const Group& group) const;
+  void CountState(RowState state, int64_t change);
   Share& ShareOf(uint64_t ordinal) { return shares_[ordinal % shares_.size()]; }
   void MoveUnits(Share& share, RowId first, int64_t count, UnitState from, UnitState to, int32_t age);
 
@@ -145,11 +139,6 @@ class Consumer {
   IdSet stuck_;
   IdSet waiting_;
   IdSet quarantined_;
-  int64_t takeable_ = 0;
-  int64_t ready_ = 0;
-  int64_t leased_ = 0;
-  int64_t done_ = 0;
-  int64_t uncommitted_ = 0;
 };
 
 }  // namespace tdock::dock

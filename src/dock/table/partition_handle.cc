@@ -8,18 +8,6 @@ namespace tdock {
 
 PartitionHandle Dock::partition(std::string name) { return {*this, std::move(name)}; }
 
-absl::StatusOr<std::string> Dock::ExportPartition(absl::string_view partition) {
-  return absl::UnimplementedError(absl::StrCat("partition '", EscapeForMessage(partition),
-                                               "' cannot be exported through this dock: export it in the process that "
-                                               "holds it, from its MakeLocalDock() or DockServer::dock()"));
-}
-
-absl::Status Dock::ImportPartition(absl::string_view) {
-  return absl::UnimplementedError(
-      "no partition can be imported through this dock: import it in the process that is to hold it, into its "
-      "MakeLocalDock() or DockServer::dock()");
-}
-
 template <class Request, class Result>
 Result PartitionHandle::Ask(Result (Dock::*call)(const Request&), Request request) const {
   if (request.partition.empty()) request.partition = name_;
@@ -34,57 +22,37 @@ Result PartitionHandle::Ask(Result (Dock::*call)(const Request&), Request reques
 absl::Status PartitionHandle::RegisterConsumer(const ConsumerOptions& options) const {
   return dock_->RegisterConsumer(name_, options);
 }
-
 absl::Status PartitionHandle::DropConsumer(absl::string_view consumer) const {
   return dock_->DropConsumer(name_, consumer);
 }
-
 absl::StatusOr<PutResult> PartitionHandle::Put(PutRequest request) const { return Ask(&Dock::Put, std::move(request)); }
-
 absl::StatusOr<Taken> PartitionHandle::Take(TakeRequest request) const { return Ask(&Dock::Take, std::move(request)); }
-
 absl::StatusOr<Rows> PartitionHandle::Fetch(FetchRequest request) const {
   return Ask(&Dock::Fetch, std::move(request));
 }
-
 absl::Status PartitionHandle::Complete(LeaseRequest request) const { return Ask(&Dock::Complete, std::move(request)); }
-
 absl::Status PartitionHandle::Release(LeaseRequest request) const { return Ask(&Dock::Release, std::move(request)); }
-
 absl::StatusOr<absl::Time> PartitionHandle::Renew(LeaseId lease) const { return dock_->Renew(name_, lease); }
-
 absl::Status PartitionHandle::Drop(LeaseRequest request) const { return Ask(&Dock::Drop, std::move(request)); }
-
 absl::Status PartitionHandle::Requeue(RequeueRequest request) const { return Ask(&Dock::Requeue, std::move(request)); }
-
 absl::Status PartitionHandle::Commit(StepRequest request) const { return Ask(&Dock::Commit, std::move(request)); }
-
 absl::Status PartitionHandle::Rollback(StepRequest request) const { return Ask(&Dock::Rollback, std::move(request)); }
-
 absl::Status PartitionHandle::PublishWeights(int64_t version) const { return dock_->PublishWeights(name_, version); }
-
 absl::StatusOr<std::vector<RowId>> PartitionHandle::FindRows(std::span<const std::string> keys) const {
   return dock_->FindRows(name_, keys);
 }
-
 absl::StatusOr<ListResult> PartitionHandle::List(ListRequest request) const {
   return Ask(&Dock::List, std::move(request));
 }
-
 absl::Status PartitionHandle::Seal() const { return dock_->Seal(name_); }
-
 absl::StatusOr<int64_t> PartitionHandle::Clear(ClearRequest request) const {
   return Ask(&Dock::Clear, std::move(request));
 }
-
 absl::StatusOr<PartitionStatus> PartitionHandle::GetStatus() const { return dock_->GetStatus(name_); }
-
 absl::StatusOr<ConsumerStatus> PartitionHandle::GetConsumerStatus(absl::string_view consumer) const {
   return dock_->GetConsumerStatus(name_, consumer);
 }
-
 absl::StatusOr<RowStatus> PartitionHandle::GetRowStatus(RowId row) const { return dock_->GetRowStatus(name_, row); }
-
 absl::StatusOr<std::string> PartitionHandle::Explain(absl::string_view consumer) const {
   return dock_->Explain(name_, consumer);
 }

@@ -29,7 +29,7 @@ uint32_t TakeNumber(std::vector<bool>& taken) {
 
 Table::Table(PartitionOptions options, LeaseId last_lease) : options_(std::move(options)), leases_(last_lease) {
   for (const std::string& name : options_.retain_for) retainers_.push_back({name, std::nullopt});
-  for (const ColumnSpec& spec : options_.columns) On(ColumnAdded{&spec});
+  for (const ColumnSpec& spec : options_.columns) On(ColumnAdded{spec});
 }
 
 void Table::Apply(const Event& event) {
@@ -40,8 +40,8 @@ void Table::Apply(const Event& event) {
 // ---- Columns and consumers.
 
 void Table::On(const ColumnAdded& event) {
-  Schema::Column& column = schema_[schema_.Name(event.spec->name)];
-  column.spec.type = event.spec->type;
+  Schema::Column& column = schema_[schema_.Name(event.spec.name)];
+  column.spec.type = event.spec.type;
   column.typed = true;
 }
 
@@ -49,7 +49,7 @@ void Table::On(const ConsumerRegistered& event) {
   const auto free = std::find(consumers_.begin(), consumers_.end(), nullptr);
   const uint32_t index = static_cast<uint32_t>(free - consumers_.begin());
   if (free == consumers_.end()) consumers_.emplace_back();
-  const ConsumerOptions& options = *event.options;
+  const ConsumerOptions& options = event.options;
   std::vector<uint32_t> reads, optional, writes;
   for (const std::string& name : options.reads_optional) {
     optional.push_back(schema_.Name(name));
@@ -147,7 +147,7 @@ void Table::On(const RowsPut& event) {
     PutInRows(event);
     LabelRows(event, event.rows);
     if (event.returns != kNoLease) {
-      consumers_[leases_.Find(event.returns)->consumer]->unfinished += static_cast<int64_t>(event.rows.size());
+      consumers_[leases_.Find(event.returns)->consumer]->counts.unfinished += static_cast<int64_t>(event.rows.size());
       for (RowId row : event.rows) Raise(pages_.At(row), /*sent_back=*/false);
       On(RowsReturned{event.returns, event.rows});
     }

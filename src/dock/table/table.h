@@ -169,7 +169,6 @@ class Table {
   std::vector<int32_t> RedeliveriesOf(uint32_t consumer, std::span<const RowId> rows) const;
 
   PartitionStatus Status() const;
-  ConsumerStatus StatusOf(uint32_t consumer) const;
   // Fills in the bytes, and the version and writer of the block, of an existing cell.
   using DescribeCell = absl::FunctionRef<void(CellRef, RowCellStatus&)>;
   absl::StatusOr<RowStatus> StatusOfRow(RowId row, DescribeCell describe) const;

@@ -4,7 +4,6 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/table/limits.h"
@@ -94,26 +93,10 @@ absl::StatusOr<bool> Table::CheckConsumer(const ConsumerOptions& options) const 
   const auto it = consumer_by_name_.find(options.name);
   if (it != consumer_by_name_.end()) {
     const ConsumerOptions& old = consumers_[it->second]->options();
-    std::vector<absl::string_view> differences;
-    if (old.reads != options.reads) differences.push_back("reads");
-    if (old.reads_optional != options.reads_optional) differences.push_back("reads_optional");
-    if (old.writes != options.writes) differences.push_back("writes");
-    if (old.unit != options.unit) differences.push_back("unit");
-    if (old.sampler != options.sampler) differences.push_back("sampler");
-    if (old.seed != options.seed) differences.push_back("seed");
-    if (old.length_column != options.length_column) differences.push_back("length_column");
-    if (old.custom_sampler != options.custom_sampler) differences.push_back("custom_sampler");
-    if (old.ranks != options.ranks) differences.push_back("ranks");
-    if (old.lease_duration != options.lease_duration) differences.push_back("lease_duration");
-    if (old.max_deliveries != options.max_deliveries) differences.push_back("max_deliveries");
-    if (old.max_version_lag != options.max_version_lag) differences.push_back("max_version_lag");
-    if (old.stale != options.stale) differences.push_back("stale");
-    if (old.at_most_once != options.at_most_once) differences.push_back("at_most_once");
-    if (old.checkpointed != options.checkpointed) differences.push_back("checkpointed");
+    const std::string differences = Differences(old, options);
     if (differences.empty()) return false;
-    return absl::AlreadyExistsError(absl::StrCat(who, " is registered with different ",
-                                                 absl::StrJoin(differences, ", "), "; it reads ", Quoted(old.reads),
-                                                 " and writes ", Quoted(old.writes)));
+    return absl::AlreadyExistsError(absl::StrCat(who, " is registered with different ", differences, "; it reads ",
+                                                 Quoted(old.reads), " and writes ", Quoted(old.writes)));
   }
   if (options.reads.size() > kMaxReads) {
     return absl::InvalidArgumentError(absl::StrCat(who, " reads ", options.reads.size(), " columns; at most ",
@@ -241,10 +224,10 @@ absl::Status Table::CheckStep(LeaseId lease, int64_t step) const {
     return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name,
                                                    "' is checkpointed: give the step that completes the rows"));
   }
-  if (step > consumer.committed_step) return absl::OkStatus();
+  if (step > consumer.counts.committed_step) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("consumer '", consumer.options().name, "' has committed step ",
-                                                    consumer.committed_step, "; rows cannot be completed under step ",
-                                                    step));
+                                                    consumer.counts.committed_step,
+                                                    "; rows cannot be completed under step ", step));
 }
 
 absl::StatusOr<uint32_t> Table::FindCheckpointed(const StepRequest& request) const {
@@ -264,7 +247,7 @@ absl::StatusOr<uint32_t> Table::CheckCommit(const StepRequest& request) const {
 
 absl::StatusOr<uint32_t> Table::CheckRollback(const StepRequest& request) const {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindCheckpointed(request));
-  const int64_t committed = consumers_[index]->committed_step;
+  const int64_t committed = consumers_[index]->counts.committed_step;
   if (request.weights_version < kNoWeightsVersion) {
     return absl::InvalidArgumentError(absl::StrCat("weights version ", request.weights_version, " is negative"));
   }

@@ -190,13 +190,13 @@ void Table::ExplainVersions(const Consumer& consumer, std::string& text) const {
   const int64_t lag = consumer.options().max_version_lag;
   if (weights_version_ <= lag) return;
   absl::StrAppend(&text, ". Weights version ", weights_version_, " is published, and it accepts rows up to ", lag,
-                  " versions older: so far ", consumer.sent_back, " rows were sent back and ", consumer.stale_dropped,
-                  " dropped");
+                  " versions older: so far ", consumer.counts.sent_back, " rows were sent back and ",
+                  consumer.counts.stale_dropped, " dropped");
 }
 
 std::string Table::Explain(uint32_t index, absl::Time now) const {
   const Consumer& consumer = *consumers_[index];
-  const ConsumerStatus status = StatusOf(index);
+  const ConsumerStatus status = consumer.status();
   std::string text = absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name,
                                   "' can take ", status.takeable, consumer.by_group() ? " groups" : " rows");
   ExplainWaitingRows(index, now, text);

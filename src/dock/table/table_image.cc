@@ -39,7 +39,7 @@ TableImage Table::Image() const {
                    .last_lease = leases_.last(),
                    .groups_begun = groups_.begun(),
                    .largest_group = largest_group_};
-  for (const Retainer& retainer : retainers_) image.retainers.push_back(retainer.name);
+  for (const Retainer& retainer : retainers_) image.retained_for.push_back(retainer.name);
   for (const Schema::Column& column : schema_) {
     image.columns.push_back({column.spec, column.typed});
     image.columns.back().cells.reserve(static_cast<size_t>(column.ready_cells));
@@ -59,14 +59,8 @@ TableImage Table::Image() const {
 }
 
 TableImage::ConsumerState Table::ImageOf(const Consumer& consumer) const {
-  TableImage::ConsumerState state{.options = consumer.options(),
-                                  .committed_step = consumer.committed_step,
-                                  .completed = consumer.completed,
-                                  .expired = consumer.expired,
-                                  .unfinished = consumer.unfinished,
-                                  .sent_back = consumer.sent_back,
-                                  .stale_dropped = consumer.stale_dropped,
-                                  .reset = consumer.reset};
+  TableImage::ConsumerState state{.options = consumer.options()};
+  ForEachKeptCount([](const char*, int64_t& kept, int64_t count) { kept = count; }, state.counts, consumer.counts);
   for (int32_t rank = 0; rank < consumer.options().ranks; ++rank) state.takes.push_back(consumer.share(rank).takes);
   for (const auto& [row, count] : consumer.redeliveries) state.redeliveries.push_back({row, count});
   std::sort(state.redeliveries.begin(), state.redeliveries.end(),
@@ -109,7 +103,7 @@ absl::Status Table::Restore(const TableImage& image) {
   }
   // A consumer may name as its length_column one that only then got a type that it would not be registered with.
   for (const TableImage::Column& column : image.columns) {
-    if (column.typed) On(ColumnAdded{&column.spec});
+    if (column.typed) On(ColumnAdded{column.spec});
   }
   return absl::OkStatus();
 }
@@ -127,13 +121,13 @@ absl::Status Table::RestoreNumbers(const TableImage& image) {
   largest_group_ = image.largest_group;
   leases_.SkipTo(image.last_lease);
   // Of those that the options name, some may have been dropped since.
-  auto kept = image.retainers.begin();
+  auto kept = image.retained_for.begin();
   std::erase_if(retainers_, [&](const Retainer& retainer) {
-    const bool is_kept = kept != image.retainers.end() && *kept == retainer.name;
+    const bool is_kept = kept != image.retained_for.end() && *kept == retainer.name;
     kept += is_kept;
     return !is_kept;
   });
-  if (kept == image.retainers.end()) return absl::OkStatus();
+  if (kept == image.retained_for.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("rows are retained for consumer '", EscapeForMessage(*kept),
                                                  "', which retain_for does not name in this place"));
 }
@@ -255,25 +249,21 @@ absl::Status Table::RestoreConsumer(const TableImage::ConsumerState& image) {
   if (const absl::Status status = CheckConsumer(image.options).status(); !status.ok()) {
     return absl::InvalidArgumentError(status.message());
   }
-  for (int64_t count :
-       {image.completed, image.expired, image.unfinished, image.sent_back, image.stale_dropped, image.reset}) {
-    TDOCK_RETURN_IF_ERROR(Annotate(CheckCount("a count", count, 0), who));
-  }
-  const int64_t latest = image.options.checkpointed ? kMostCounted : kNoStep;
-  TDOCK_RETURN_IF_ERROR(Annotate(CheckCount("the committed step", image.committed_step, kNoStep, latest), who));
+  absl::Status checked;
+  const auto check = [&](absl::string_view name, int64_t count) {
+    const bool is_step = name == "committed_step";
+    checked.Update(CheckCount(name, count, is_step ? kNoStep : 0,
+                              is_step && !image.options.checkpointed ? kNoStep : kMostCounted));
+  };
+  ForEachKeptCount(check, image.counts);
+  TDOCK_RETURN_IF_ERROR(Annotate(checked, who));
   if (image.takes.size() != static_cast<size_t>(image.options.ranks)) {
     return absl::InvalidArgumentError(absl::StrCat(who, ": takes of ", image.takes.size(), " ranks"));
   }
-  On(ConsumerRegistered{&image.options});
+  On(ConsumerRegistered{image.options});
   const uint32_t index = registered_.back();
   Consumer& consumer = *consumers_[index];
-  consumer.committed_step = image.committed_step;
-  consumer.completed = image.completed;
-  consumer.expired = image.expired;
-  consumer.unfinished = image.unfinished;
-  consumer.sent_back = image.sent_back;
-  consumer.stale_dropped = image.stale_dropped;
-  consumer.reset = image.reset;
+  ForEachKeptCount([](const char*, int64_t& count, int64_t kept) { count = kept; }, consumer.counts, image.counts);
   consumer.RestoreTakes(image.takes);
   TDOCK_RETURN_IF_ERROR(Annotate(RestoreDone(index, image.done), who));
   return Annotate(RestoreRedeliveries(index, image.redeliveries), who);
@@ -285,7 +275,7 @@ absl::Status Table::RestoreDone(uint32_t index, const std::vector<TableImage::Do
     const std::optional<Place> place = pages_.Find(row);
     // One that is done already was dropped, or is there twice. What can be rolled back is then ready.
     const bool may_be = place.has_value() && DeliveryStateOf(place->state(index)) != DeliveryState::kDone &&
-                        (step == kNoStep || (consumer.options().checkpointed && step > consumer.committed_step &&
+                        (step == kNoStep || (consumer.options().checkpointed && step > consumer.counts.committed_step &&
                                              step <= kMostCounted && place->state(index) == kReady));
     if (!may_be) return absl::InvalidArgumentError(absl::StrCat("row ", row, " cannot be done under step ", step));
     if (step == kNoStep) {

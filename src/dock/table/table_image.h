@@ -1,7 +1,9 @@
 // Everything that a table knows, as plain data: to be written down, and to make an equal table of.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "dock/table/labels.h"
 #include "dock/table/page.h"
 #include "tdock/dock.h"
+#include "tdock/fields.h"
 
 namespace tdock::dock {
 
@@ -33,6 +36,8 @@ struct TableImage {
     RowId leader = 0;
     int32_t age = 0;
     uint64_t ordinal = 0;
+
+    TDOCK_FIELDS(GroupState, id, size, arrived, leader, age, ordinal)
   };
   // Ascending.
   struct Row {
@@ -54,17 +59,14 @@ struct TableImage {
   // In the order of their registration.
   struct ConsumerState {
     ConsumerOptions options = {};
-    int64_t committed_step = kNoStep;
-    int64_t completed = 0;
-    int64_t expired = 0;
-    int64_t unfinished = 0;
-    int64_t sent_back = 0;
-    int64_t stale_dropped = 0;
-    int64_t reset = 0;
+    // Only those of ForEachKeptCount().
+    ConsumerStatus counts = {};
     std::vector<uint64_t> takes = {};  // by rank
     // Ascending; without dropped rows.
     std::vector<DoneRow> done = {};
     std::vector<Redelivery> redeliveries = {};
+
+    TDOCK_FIELDS(ConsumerState, options, counts, takes, done, redeliveries)
   };
 
   bool sealed = false;
@@ -75,11 +77,25 @@ struct TableImage {
   uint64_t groups_begun = 0;
   int64_t largest_group = 1;
   // The consumers that rows are still retained for.
-  std::vector<std::string> retainers = {};
+  std::vector<std::string> retained_for = {};
   std::vector<Column> columns = {};
   std::vector<GroupState> groups = {};
   std::vector<Row> rows = {};
   std::vector<ConsumerState> consumers = {};
+
+  TDOCK_FIELDS(TableImage, sealed, weights_version, newest_version, next_row, last_lease, groups_begun, largest_group,
+               retained_for, columns, groups, rows, consumers)
 };
+
+// Calls visit(name, count…) for each count of a consumer that does not follow from the states of its rows.
+template <class Visit, class... Status>
+void ForEachKeptCount(Visit&& visit, Status&... of) {
+  const auto keep = [&](const char* name, auto&... count) {
+    constexpr absl::string_view kFollow[] = {"waiting", "ready",       "leased",  "quarantined",
+                                             "done",    "uncommitted", "takeable"};
+    if (std::find(std::begin(kFollow), std::end(kFollow), name) == std::end(kFollow)) visit(name, count...);
+  };
+  ForEachField(keep, of...);
+}
 
 }  // namespace tdock::dock

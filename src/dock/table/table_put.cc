@@ -94,12 +94,13 @@ absl::Status Table::CheckNeedsNoCommit(int64_t rows) const {
   for (const Retainer& retainer : retainers_) {
     if (!retainer.consumer.has_value()) continue;
     const Consumer& consumer = *consumers_[*retainer.consumer];
-    const bool all = consumer.uncommitted() > 0 && consumer.uncommitted() == pages_.rows();
+    const bool all = consumer.counts.uncommitted > 0 && consumer.counts.uncommitted == pages_.rows();
     const int64_t room = options_.max_rows;
-    if (!all && (room == 0 || consumer.uncommitted() + rows <= room)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "there is no room for ", rows, " rows before consumer '", retainer.name, "' commits: ", consumer.uncommitted(),
-        " rows are done and not committed, after step ", consumer.committed_step));
+    if (!all && (room == 0 || consumer.counts.uncommitted + rows <= room)) continue;
+    return absl::FailedPreconditionError(absl::StrCat("there is no room for ", rows, " rows before consumer '",
+                                                      retainer.name, "' commits: ", consumer.counts.uncommitted,
+                                                      " rows are done and not committed, after step ",
+                                                      consumer.counts.committed_step));
   }
   return absl::OkStatus();
 }

@@ -66,7 +66,7 @@ void Table::Finish(uint32_t index, std::span<const RowId> rows, RowState state) 
     const Place place = pages_.At(row);
     Move(index, place, state);
     if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(row);
-    ++consumer.completed;
+    ++consumer.counts.completed;
     if (consumer.retained() && MayRelease(place)) Remove(place, /*cleared=*/false);
   }
 }
@@ -88,7 +88,7 @@ void Table::On(const LeaseExpired& event) {
     if (!place.has_value() || !Holds(lease, *place)) continue;
     const int32_t deliveries = ++consumer.redeliveries[row];
     Move(lease.consumer, *place, deliveries < consumer.options().max_deliveries ? kReady : kQuarantined);
-    ++consumer.expired;
+    ++consumer.counts.expired;
   }
   EndLease(lease);
 }
@@ -106,7 +106,7 @@ void Table::On(const RowsRequeued& event) {
 
 void Table::On(const StepCommitted& event) {
   Consumer& consumer = *consumers_[event.consumer];
-  consumer.committed_step = std::max(consumer.committed_step, event.step);
+  consumer.counts.committed_step = std::max(consumer.counts.committed_step, event.step);
   auto& steps = consumer.uncommitted_rows;
   for (auto it = steps.begin(); it != steps.end() && it->first <= event.step; it = steps.erase(it)) {
     ForEachUncommitted(event.consumer, *it, [&](const Place& place) {
@@ -152,7 +152,7 @@ void Table::On(const RowsSentBack& event) {
     for (uint32_t consumer : event.consumers) Reset(consumer, place, event.columns);
     Raise(place, /*sent_back=*/true);
   }
-  if (event.stale_for) consumers_[*event.stale_for]->sent_back += static_cast<int64_t>(event.rows.size());
+  if (event.stale_for) consumers_[*event.stale_for]->counts.sent_back += static_cast<int64_t>(event.rows.size());
 }
 
 void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) {
@@ -172,7 +172,7 @@ void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> 
       std::any_of(emptied.begin(), emptied.end(), [&](uint32_t column) { return consumer.Writes(column); });
   if (consumer.options().checkpointed && state == kDone && !writes) return;
   if (state == kLeased) LeaveLease(index, place);
-  consumer.reset += state != kReady && !IsWaiting(state);
+  consumer.counts.reset += state != kReady && !IsWaiting(state);
   consumer.redeliveries.erase(place.row());
   const auto missing = std::count_if(consumer.reads().begin(), consumer.reads().end(),
                                      [&](uint32_t column) { return place.cell(column).empty(); });
@@ -182,7 +182,7 @@ void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> 
 // ---- The end of rows.
 
 void Table::On(const RowsDropped& event) {
-  if (event.stale_for) consumers_[*event.stale_for]->stale_dropped += static_cast<int64_t>(event.rows.size());
+  if (event.stale_for) consumers_[*event.stale_for]->counts.stale_dropped += static_cast<int64_t>(event.rows.size());
   for (RowId row : event.rows) {
     const Place place = pages_.At(row);
     if (!retainers_.empty()) {

@@ -6,24 +6,6 @@
 
 namespace tdock::dock {
 
-ConsumerStatus Table::StatusOf(uint32_t index) const {
-  const Consumer& consumer = *consumers_[index];
-  return {.waiting = consumer.waiting().size(),
-          .ready = consumer.ready(),
-          .leased = consumer.leased(),
-          .quarantined = consumer.quarantined().size(),
-          .done = consumer.done(),
-          .uncommitted = consumer.uncommitted(),
-          .committed_step = consumer.committed_step,
-          .takeable = consumer.takeable(),
-          .completed = consumer.completed,
-          .expired = consumer.expired,
-          .unfinished = consumer.unfinished,
-          .sent_back = consumer.sent_back,
-          .stale_dropped = consumer.stale_dropped,
-          .reset = consumer.reset};
-}
-
 PartitionStatus Table::Status() const {
   PartitionStatus status;
   status.sealed = sealed_;
@@ -36,7 +18,7 @@ PartitionStatus Table::Status() const {
   }
   for (const Retainer& retainer : retainers_) status.retain_for.push_back(retainer.name);
   for (uint32_t index : registered_) {
-    status.consumers.push_back({consumers_[index]->options().name, StatusOf(index)});
+    status.consumers.push_back({consumers_[index]->options().name, consumers_[index]->status()});
   }
   return status;
 }

@@ -120,7 +120,7 @@ absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int32_t rank, int64_t
         absl::StrCat("partition '", options_.name, "' is sealed, and all its rows are done for ", who));
   }
   if (share.coming > 0) return std::min(min, share.coming);
-  if (consumer.leased() > 0) return 1;
+  if (consumer.counts.leased > 0) return 1;
   std::string text = absl::StrCat(who, " can take no more, though not all rows are done");
   ExplainGroups(consumer, text);
   ExplainQuarantine(consumer, text);
@@ -129,7 +129,7 @@ absl::StatusOr<int64_t> Table::LeastToTake(uint32_t index, int32_t rank, int64_t
 
 absl::Status Table::CheckCanCome(uint32_t index, int32_t rank, int64_t min) const {
   const Consumer& consumer = *consumers_[index];
-  const bool others_may_release = !consumer.retained() || consumer.done() > 0 || consumer.leased() > 0;
+  const bool others_may_release = !consumer.retained() || consumer.counts.done > 0 || consumer.counts.leased > 0;
   if (others_may_release || consumer.share(rank).coming >= min) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "consumer '", consumer.options().name, "' waits for ", min, consumer.by_group() ? " groups" : " rows",

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/utf8.h"
+#include "tdock/fields.h"
 #include "tdock/rows.h"
 
 namespace tdock::dock {
@@ -19,6 +20,17 @@ inline bool AnyTwice(std::span<const RowId> rows) {
   std::vector<RowId> sorted(rows.begin(), rows.end());
   std::sort(sorted.begin(), sorted.end());
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+}
+
+// The names of the fields in which two differ; empty: they are equal.
+template <HasFields T>
+std::string Differences(const T& a, const T& b) {
+  std::string names;
+  const auto compare = [&](const char* name, const auto& one, const auto& other) {
+    if (!(one == other)) absl::StrAppend(&names, names.empty() ? "" : ", ", name);
+  };
+  ForEachField(compare, a, b);
+  return names;
 }
 
 // The names of things, for people: of many, only the first and the number of the rest.

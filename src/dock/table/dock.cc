@@ -1,0 +1,69 @@
+// The calls of a dock, each one verb.
+#include "tdock/dock.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/base/utf8.h"
+#include "tdock/verbs.h"
+
+namespace tdock {
+
+absl::Status Dock::CreatePartition(const PartitionOptions& options) {
+  return Ask<verbs::CreatePartition>(*this, options);
+}
+absl::Status Dock::DropPartition(absl::string_view partition) {
+  return Ask<verbs::DropPartition>(*this, {std::string(partition)});
+}
+absl::StatusOr<std::vector<std::string>> Dock::ListPartitions() { return Ask<verbs::ListPartitions>(*this, {}); }
+absl::Status Dock::RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) {
+  return Ask<verbs::RegisterConsumer>(*this, {std::string(partition), options});
+}
+absl::Status Dock::DropConsumer(absl::string_view partition, absl::string_view consumer) {
+  return Ask<verbs::DropConsumer>(*this, {std::string(partition), std::string(consumer)});
+}
+absl::StatusOr<PutResult> Dock::Put(const PutRequest& request) { return Ask<verbs::Put>(*this, request); }
+absl::StatusOr<Taken> Dock::Take(const TakeRequest& request) { return Ask<verbs::Take>(*this, request); }
+absl::StatusOr<Rows> Dock::Fetch(const FetchRequest& request) { return Ask<verbs::Fetch>(*this, request); }
+absl::Status Dock::Complete(const LeaseRequest& request) { return Ask<verbs::Complete>(*this, request); }
+absl::Status Dock::Release(const LeaseRequest& request) { return Ask<verbs::Release>(*this, request); }
+absl::StatusOr<absl::Time> Dock::Renew(absl::string_view partition, LeaseId lease) {
+  return Ask<verbs::Renew>(*this, {.partition = std::string(partition), .lease = lease});
+}
+absl::Status Dock::Drop(const LeaseRequest& request) { return Ask<verbs::Drop>(*this, request); }
+absl::Status Dock::Requeue(const RequeueRequest& request) { return Ask<verbs::Requeue>(*this, request); }
+absl::Status Dock::Commit(const StepRequest& request) { return Ask<verbs::Commit>(*this, request); }
+absl::Status Dock::Rollback(const StepRequest& request) { return Ask<verbs::Rollback>(*this, request); }
+absl::Status Dock::PublishWeights(absl::string_view partition, int64_t version) {
+  return Ask<verbs::PublishWeights>(*this, {std::string(partition), version});
+}
+absl::StatusOr<std::vector<RowId>> Dock::FindRows(absl::string_view partition, std::span<const std::string> keys) {
+  return Ask<verbs::FindRows>(*this, {std::string(partition), {keys.begin(), keys.end()}});
+}
+absl::StatusOr<ListResult> Dock::List(const ListRequest& request) { return Ask<verbs::List>(*this, request); }
+absl::Status Dock::Seal(absl::string_view partition) { return Ask<verbs::Seal>(*this, {std::string(partition)}); }
+absl::StatusOr<int64_t> Dock::Clear(const ClearRequest& request) { return Ask<verbs::Clear>(*this, request); }
+absl::StatusOr<PartitionStatus> Dock::GetStatus(absl::string_view partition) {
+  return Ask<verbs::GetStatus>(*this, {std::string(partition)});
+}
+absl::StatusOr<ConsumerStatus> Dock::GetConsumerStatus(absl::string_view partition, absl::string_view consumer) {
+  return Ask<verbs::GetConsumerStatus>(*this, {std::string(partition), std::string(consumer)});
+}
+absl::StatusOr<RowStatus> Dock::GetRowStatus(absl::string_view partition, RowId row) {
+  return Ask<verbs::GetRowStatus>(*this, {std::string(partition), row});
+}
+absl::StatusOr<std::string> Dock::Explain(absl::string_view partition, absl::string_view consumer) {
+  return Ask<verbs::Explain>(*this, {std::string(partition), std::string(consumer)});
+}
+
+absl::StatusOr<std::string> Dock::ExportPartition(absl::string_view partition) {
+  return absl::UnimplementedError(absl::StrCat("partition '", EscapeForMessage(partition),
+                                               "' cannot be exported through this dock: export it in the process that "
+                                               "holds it, from its MakeLocalDock() or DockServer::dock()"));
+}
+
+absl::Status Dock::ImportPartition(absl::string_view) {
+  return absl::UnimplementedError(
+      "no partition can be imported through this dock: import it in the process that is to hold it, into its "
+      "MakeLocalDock() or DockServer::dock()");
+}
+
+}  // namespace tdock
