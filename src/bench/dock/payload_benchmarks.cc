@@ -45,7 +45,7 @@ class LargeRows {
     for (size_t c = 0; c < std::min(kConsumers, count); ++c) {
       ConsumerOptions consumer{.name = absl::StrCat("consumer", c)};
       for (size_t read = c; read < count; read += kConsumers) consumer.reads.push_back(rows->names_[read]);
-      TDOCK_RETURN_IF_ERROR(rows->partition_->RegisterConsumer(consumer));
+      TDOCK_RETURN_IF_ERROR(rows->partition_->Do<verbs::RegisterConsumer>({kPartition, consumer}));
     }
     return rows;
   }
@@ -67,7 +67,7 @@ class LargeRows {
   absl::StatusOr<Rows> Read() { return partition_->Fetch({.partition = kPartition, .rows = rows_, .columns = names_}); }
   absl::Status Clear() {
     arena_->Forget();
-    return partition_->Clear({.partition = kPartition, .everything = true}).status();
+    return partition_->Do<verbs::Clear>({.partition = kPartition, .everything = true}).status();
   }
   const Arena& arena() const { return *arena_; }
 

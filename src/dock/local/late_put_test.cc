@@ -56,7 +56,7 @@ class LatePut : public testing::Test {
     options.name = "x";
     options.reads = {"id"};
     options.writes = {"small", "large"};
-    ASSERT_EQ(partition_->RegisterConsumer(options), absl::OkStatus());
+    ASSERT_EQ(partition_->Do<verbs::RegisterConsumer>({"p", options}), absl::OkStatus());
   }
 
   std::vector<RowId> PutIds(const std::vector<float>& ids, std::vector<GroupId> groups = {}) {
@@ -95,12 +95,12 @@ class LatePut : public testing::Test {
   }
 
   PartitionStatus Status() {
-    const absl::StatusOr<PartitionStatus> status = partition_->GetStatus();
+    const absl::StatusOr<PartitionStatus> status = partition_->Do<verbs::GetStatus>({});
     EXPECT_EQ(status.status(), absl::OkStatus());
     return status.ok() ? *status : PartitionStatus();
   }
   ConsumerStatus StatusOfX() {
-    const absl::StatusOr<ConsumerStatus> status = partition_->GetConsumerStatus("x");
+    const absl::StatusOr<ConsumerStatus> status = partition_->Do<verbs::GetConsumerStatus>({"p", "x"});
     EXPECT_EQ(status.status(), absl::OkStatus());
     return status.ok() ? *status : ConsumerStatus();
   }
@@ -147,7 +147,7 @@ TEST_F(LatePut, SucceedsWhenItsLeaseWasRenewed) {
   EXPECT_EQ(PutWhile(Results(rows, taken.lease),
                      [&] {
                        clock_.Advance(absl::Seconds(20));
-                       EXPECT_TRUE(partition_->Renew(taken.lease).ok());
+                       EXPECT_TRUE(partition_->Do<verbs::Renew>({"p", taken.lease}).ok());
                        clock_.Advance(absl::Seconds(20));
                      }),
             absl::OkStatus());
@@ -156,12 +156,13 @@ TEST_F(LatePut, SucceedsWhenItsLeaseWasRenewed) {
 
 TEST_F(LatePut, IsRefusedWhenItsRowWasSentBack) {
   Register({});
-  ASSERT_EQ(partition_->RegisterConsumer({.name = "maker", .writes = {"id"}}), absl::OkStatus());
-  ASSERT_EQ(partition_->RegisterConsumer({.name = "judge", .reads = {"id"}, .max_version_lag = 0}), absl::OkStatus());
+  ASSERT_EQ(partition_->Do<verbs::RegisterConsumer>({"p", {.name = "maker", .writes = {"id"}}}), absl::OkStatus());
+  ASSERT_EQ(partition_->Do<verbs::RegisterConsumer>({"p", {.name = "judge", .reads = {"id"}, .max_version_lag = 0}}),
+            absl::OkStatus());
   int64_t version = 0;
   // What `id` is made from is too old a moment later.
   const auto send_back = [&] {
-    ASSERT_EQ(partition_->PublishWeights(version + 1), absl::OkStatus());
+    ASSERT_EQ(partition_->Do<verbs::PublishWeights>({"p", version + 1}), absl::OkStatus());
     EXPECT_EQ(partition_->Take({.partition = "p", .consumer = "judge"}).status().code(), Code::kDeadlineExceeded);
   };
   const std::vector<RowId> rows = PutIds({1});
@@ -187,7 +188,7 @@ TEST_F(LatePut, IsRefusedWhenItsRowWasCleared) {
   const Taken taken = *partition_->Take({.partition = "p", .consumer = "x", .min = 2, .max = 2});
   const int64_t held = Status().held_bytes;
   const absl::Status status = PutWhile(Results({rows[0]}, taken.lease), [&] {
-    EXPECT_EQ(*partition_->Clear({.partition = "p", .rows = {rows[0]}}), 1);
+    EXPECT_EQ(*partition_->Do<verbs::Clear>({.partition = "p", .rows = {rows[0]}}), 1);
   });
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("row 0 is gone"));
@@ -201,10 +202,10 @@ TEST_F(LatePut, IsRefusedWhenItsRowWasCleared) {
 TEST_F(LatePut, LeavesNothingBehindWhenEverythingWasCleared) {
   const std::vector<RowId> rows = PutIds({1, 2});
   ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
-  EXPECT_EQ(
-      PutWhile(Results({rows[0]}), [&] { EXPECT_EQ(*partition_->Clear({.partition = "p", .everything = true}), 2); })
-          .code(),
-      Code::kNotFound);
+  EXPECT_EQ(PutWhile(Results({rows[0]}),
+                     [&] { EXPECT_EQ(*partition_->Do<verbs::Clear>({.partition = "p", .everything = true}), 2); })
+                .code(),
+            Code::kNotFound);
   // The block where it had a place outlived its last cell only until the put was over.
   EXPECT_EQ(Status().held_bytes, 0);
   const std::vector<RowId> again = PutIds({3});
@@ -215,7 +216,8 @@ TEST_F(LatePut, LeavesNothingBehindWhenEverythingWasCleared) {
 TEST_F(LatePut, OfANewRowIsRefusedWhenThePartitionWasSealed) {
   PutIds({1});
   const int64_t held = Status().held_bytes;
-  const absl::Status status = PutWhile(Results({}), [&] { EXPECT_EQ(partition_->Seal(), absl::OkStatus()); });
+  const absl::Status status =
+      PutWhile(Results({}), [&] { EXPECT_EQ(partition_->Do<verbs::Seal>({}), absl::OkStatus()); });
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("sealed"));
   EXPECT_EQ(Status().rows, 1);
@@ -225,7 +227,8 @@ TEST_F(LatePut, OfANewRowIsRefusedWhenThePartitionWasSealed) {
 
 TEST_F(LatePut, ToARowThatIsThereSucceedsWhenThePartitionWasSealed) {
   const std::vector<RowId> rows = PutIds({1});
-  EXPECT_EQ(PutWhile(Results(rows), [&] { EXPECT_EQ(partition_->Seal(), absl::OkStatus()); }), absl::OkStatus());
+  EXPECT_EQ(PutWhile(Results(rows), [&] { EXPECT_EQ(partition_->Do<verbs::Seal>({}), absl::OkStatus()); }),
+            absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
 }
 
@@ -239,7 +242,7 @@ TEST_F(LatePut, IsRefusedWhenItsConsumerWasRolledBack) {
   put.step = 1;
   EXPECT_EQ(PutWhile(put,
                      [&] {
-                       EXPECT_EQ(partition_->Rollback({"p", "x", 0}), absl::OkStatus());
+                       EXPECT_EQ(partition_->Do<verbs::Rollback>({"p", "x", 0}), absl::OkStatus());
                      })
                 .code(),
             Code::kFailedPrecondition);
@@ -255,7 +258,9 @@ TEST_F(LatePut, IsRefusedWhenItsStepWasCommitted) {
   const Taken taken = TakeOne();
   PutRequest put = Results(rows, taken.lease);
   put.step = 1;
-  const absl::Status status = PutWhile(put, [&] { EXPECT_EQ(partition_->Commit({"p", "x", 1}), absl::OkStatus()); });
+  const absl::Status status = PutWhile(put, [&] {
+    EXPECT_EQ(partition_->Do<verbs::Commit>({"p", "x", 1}), absl::OkStatus());
+  });
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("step 1"));
   EXPECT_EQ(StatusOfX().leased, 1);
@@ -292,7 +297,7 @@ TEST_F(LatePut, IsRefusedWhenItsConsumerWasDropped) {
   const int64_t held = Status().held_bytes;
   EXPECT_EQ(PutWhile(Results(rows, taken.lease),
                      [&] {
-                       EXPECT_EQ(partition_->DropConsumer("x"), absl::OkStatus());
+                       EXPECT_EQ(partition_->Do<verbs::DropConsumer>({"p", "x"}), absl::OkStatus());
                        // Its place may be another's by then, and the name too.
                        Register({});
                      })
@@ -310,11 +315,13 @@ TEST_F(LatePut, IsRefusedWhenItsRowsWereGivenBackOrDone) {
     const std::vector<RowId> rows = PutIds({1});
     const Taken taken = TakeOne();
     const LeaseRequest all{.partition = "p", .lease = taken.lease};
-    EXPECT_EQ(
-        PutWhile(Results(rows, taken.lease),
-                 [&] { EXPECT_EQ(done ? partition_->Complete(all) : partition_->Release(all), absl::OkStatus()); })
-            .code(),
-        Code::kFailedPrecondition);
+    EXPECT_EQ(PutWhile(Results(rows, taken.lease),
+                       [&] {
+                         EXPECT_EQ(done ? partition_->Do<verbs::Complete>(all) : partition_->Do<verbs::Release>(all),
+                                   absl::OkStatus());
+                       })
+                  .code(),
+              Code::kFailedPrecondition);
     EXPECT_THAT(ReadyCells(), ElementsAre(1, 0, 0));
     EXPECT_EQ(StatusOfX().completed, done ? 1 : 0);
     EXPECT_EQ(StatusOfX().ready, done ? 0 : 1);

@@ -115,40 +115,8 @@ class LocalDock final : public ServedDock {
     if (admission_thread.joinable()) admission_thread.join();
   }
 
-  absl::Status CreatePartition(const PartitionOptions& options) override TDOCK_EXCLUDES(mu_) {
-    TDOCK_RETURN_IF_ERROR(CheckOptions(options));
-    std::shared_ptr<Partition> existing;
-    const std::shared_ptr<CellMemory> memory = Look(options.name) == nullptr ? MemoryFor(options.name) : memory_;
-    {
-      MutexLock lock(mu_);
-      TDOCK_RETURN_IF_ERROR(CheckRoomFor(options.name));
-      auto& entry = partitions_[options.name];
-      if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, notifier_, last_lease_, work_);
-        if (options.max_bytes > 0) StartAdmission();
-        return absl::OkStatus();
-      }
-      existing = entry;
-    }
-    return existing->Matches(options);
-  }
-
-  absl::Status DropPartition(absl::string_view partition) override TDOCK_EXCLUDES(mu_) {
-    std::shared_ptr<Partition> dropped;
-    {
-      MutexLock lock(mu_);
-      const auto it = partitions_.find(partition);
-      if (it == partitions_.end()) return NoPartition(partition);
-      dropped = it->second;
-    }
-    const LeaseId last = dropped->Close();
-    MutexLock lock(mu_);
-    const auto it = partitions_.find(partition);
-    if (it == partitions_.end() || it->second != dropped) return NoPartition(partition);
-    partitions_.erase(it);
-    // A client that still knows a lease of it must not refer to one of the next partition of this name.
-    last_lease_ = std::max(last_lease_, last);
-    return absl::OkStatus();
+  void Start(const AnyCall& call) override {
+    VisitVerb(call.verb(), [&]<class V>() { Serve<V>(call); });
   }
 
   absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
@@ -159,49 +127,6 @@ class LocalDock final : public ServedDock {
     return OrNoMemory("the partition of this image", [&] { return Import(image); });
   }
 
-  absl::StatusOr<std::vector<std::string>> ListPartitions() override TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    std::vector<std::string> names;
-    names.reserve(partitions_.size());
-    for (const auto& [name, partition] : partitions_) names.push_back(name);
-    return names;
-  }
-
-  absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->RegisterConsumer(options);
-  }
-  absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->DropConsumer(consumer);
-  }
-  absl::StatusOr<PutResult> Put(const PutRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Put(request);
-  }
-  absl::StatusOr<Taken> Take(const TakeRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Take(request);
-  }
-  absl::StatusOr<Rows> Fetch(const FetchRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Fetch(request);
-  }
-  void StartTake(TakeRequest request, Done<Taken> done) override {
-    auto found = Find(request.partition);
-    if (!found.ok()) return done(found.status());
-    Partition::StartTake(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
-  }
-  void StartPut(PutRequest request, Done<PutResult> done) override {
-    auto found = Find(request.partition);
-    if (!found.ok()) return done(found.status());
-    Partition::StartPut(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
-  }
-  void StartFetch(FetchRequest request, Done<Rows> done) override {
-    auto found = Find(request.partition);
-    if (!found.ok()) return done(found.status());
-    Partition::StartFetch(*std::move(found), std::move(request), open_calls_.Count(std::move(done)));
-  }
   absl::Status ExpireLeases(absl::string_view partition, std::span<const LeaseId> leases) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->ExpireLeases(leases);
@@ -227,72 +152,76 @@ class LocalDock final : public ServedDock {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->memory();
   }
-  absl::Status Complete(const LeaseRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Complete(request);
-  }
-  absl::Status Release(const LeaseRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Release(request);
-  }
-  absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->Renew(lease);
-  }
-  absl::Status Drop(const LeaseRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Drop(request);
-  }
-  absl::Status Requeue(const RequeueRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Requeue(request);
-  }
-  absl::Status Commit(const StepRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Commit(request);
-  }
-  absl::Status Rollback(const StepRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Rollback(request);
-  }
-  absl::Status PublishWeights(absl::string_view partition, int64_t version) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->PublishWeights(version);
-  }
-  absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->FindRows(keys);
-  }
-  absl::StatusOr<ListResult> List(const ListRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->List(request);
-  }
-  absl::Status Seal(absl::string_view partition) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->Seal();
-  }
-  absl::StatusOr<int64_t> Clear(const ClearRequest& request) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
-    return found->Clear(request);
-  }
-  absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->GetStatus();
-  }
-  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->GetConsumerStatus(consumer);
-  }
-  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->GetRowStatus(row);
-  }
-  absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->Explain(consumer);
-  }
 
  private:
+  template <class V>
+  void Serve(const AnyCall& call) {
+    const typename V::Request& request = call.template request<V>();
+    if constexpr (requires { On(V(), request); }) {
+      call.template Reply<V>(On(V(), request));
+    } else {
+      absl::StatusOr<std::shared_ptr<Partition>> found = Find(request.partition);
+      if (!found.ok()) return call.template Reply<V>(found.status());
+      if constexpr (!requires { request.cancel; }) {
+        call.template Reply<V>((*found)->template Do<V>(request));
+      } else if (call.blocks()) {
+        call.template Reply<V>(Await(**found, request));
+      } else {
+        Done<typename V::Reply> done = [call](ResultOf<V> result) { call.template Reply<V>(std::move(result)); };
+        Partition::Start(*std::move(found), request, open_calls_.Count(std::move(done)));
+      }
+    }
+  }
+  static absl::StatusOr<PutResult> Await(Partition& partition, const PutRequest& put) { return partition.Put(put); }
+  static absl::StatusOr<Taken> Await(Partition& partition, const TakeRequest& take) { return partition.Take(take); }
+  static absl::StatusOr<Rows> Await(Partition& partition, const FetchRequest& fetch) { return partition.Fetch(fetch); }
+
+  // The verbs of the dock itself.
+  absl::Status On(verbs::CreatePartition, const PartitionOptions& options) TDOCK_EXCLUDES(mu_) {
+    TDOCK_RETURN_IF_ERROR(CheckOptions(options));
+    std::shared_ptr<Partition> existing;
+    const std::shared_ptr<CellMemory> memory = Look(options.name) == nullptr ? MemoryFor(options.name) : memory_;
+    {
+      MutexLock lock(mu_);
+      TDOCK_RETURN_IF_ERROR(CheckRoomFor(options.name));
+      auto& entry = partitions_[options.name];
+      if (entry == nullptr) {
+        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, notifier_, last_lease_, work_);
+        if (options.max_bytes > 0) StartAdmission();
+        return absl::OkStatus();
+      }
+      existing = entry;
+    }
+    return existing->Matches(options);
+  }
+
+  absl::Status On(verbs::DropPartition, const PartitionRequest& request) TDOCK_EXCLUDES(mu_) {
+    const std::string& partition = request.partition;
+    std::shared_ptr<Partition> dropped;
+    {
+      MutexLock lock(mu_);
+      const auto it = partitions_.find(partition);
+      if (it == partitions_.end()) return NoPartition(partition);
+      dropped = it->second;
+    }
+    const LeaseId last = dropped->Close();
+    MutexLock lock(mu_);
+    const auto it = partitions_.find(partition);
+    if (it == partitions_.end() || it->second != dropped) return NoPartition(partition);
+    partitions_.erase(it);
+    // A client that still knows a lease of it must not refer to one of the next partition of this name.
+    last_lease_ = std::max(last_lease_, last);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::string>> On(verbs::ListPartitions, Nothing) TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    std::vector<std::string> names;
+    names.reserve(partitions_.size());
+    for (const auto& [name, partition] : partitions_) names.push_back(name);
+    return names;
+  }
+
   absl::Status Import(absl::string_view bytes) TDOCK_EXCLUDES(mu_) {
     TDOCK_ASSIGN_OR_RETURN(PartitionImage image, DecodePartitionImage(bytes));
     const PartitionOptions options = image.options;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "dock/table/table_text.h"
 
 namespace tdock::dock {
 
@@ -125,19 +126,9 @@ std::shared_ptr<void> Partition::BeginLong(std::shared_ptr<Partition> partition)
 
 absl::Status Partition::Matches(const PartitionOptions& options) {
   MutexLock lock(mu_);
-  const PartitionOptions& old = table_.options();
-  std::vector<absl::string_view> differences;
-  if (old.columns != options.columns) differences.push_back("columns");
-  if (old.growing != options.growing) differences.push_back("growing");
-  if (old.group_size != options.group_size) differences.push_back("group_size");
-  if (old.retain_for != options.retain_for) differences.push_back("retain_for");
-  if (old.max_rows != options.max_rows) differences.push_back("max_rows");
-  if (old.max_bytes != options.max_bytes) differences.push_back("max_bytes");
-  if (old.row_bytes != options.row_bytes) differences.push_back("row_bytes");
-  if (old.refuse_nan != options.refuse_nan) differences.push_back("refuse_nan");
+  const std::string differences = Differences(table_.options(), options);
   if (differences.empty()) return absl::OkStatus();
-  return absl::AlreadyExistsError(
-      absl::StrCat("partition '", options.name, "' exists with different ", absl::StrJoin(differences, ", ")));
+  return absl::AlreadyExistsError(absl::StrCat("partition '", options.name, "' exists with different ", differences));
 }
 
 absl::Status Partition::CheckSamplerThere(const ConsumerOptions& options) const {
@@ -149,63 +140,44 @@ absl::Status Partition::CheckSamplerThere(const ConsumerOptions& options) const 
                    "'; the dock was given ", names.empty() ? "none" : EscapeUnprintable(absl::StrJoin(names, ", "))));
 }
 
-absl::Status Partition::RegisterConsumer(const ConsumerOptions& options) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::RegisterConsumer, const RegisterRequest& request, Cleanup&) {
+  const ConsumerOptions& options = request.options;
   TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
   if (!is_new) return absl::OkStatus();
   TDOCK_RETURN_IF_ERROR(CheckSamplerThere(options));
-  table_.Apply(ConsumerRegistered{&options});
+  table_.Apply(ConsumerRegistered{options});
   TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
   if (index == specs_.size()) specs_.emplace_back();
   specs_[index] = nullptr;
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::Status Partition::DropConsumer(absl::string_view consumer) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(consumer));
+absl::Status Partition::On(verbs::DropConsumer, const ConsumerRequest& request, Cleanup& cleanup) {
+  TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(request.consumer));
   // Calls that wait for its rows will fail, as it no longer exists.
-  if (const auto index = table_.FindConsumer(consumer); index.ok()) waits_.WakeTakes(*index, cleanup.wake);
-  table_.Apply(ConsumerDropped{consumer});
-  if (const std::optional<uint32_t> writer = writers_.Find(consumer)) store_.CloseFor(*writer);
-  End(cleanup);
+  if (const auto index = table_.FindConsumer(request.consumer); index.ok()) waits_.WakeTakes(*index, cleanup.wake);
+  table_.Apply(ConsumerDropped{request.consumer});
+  if (const std::optional<uint32_t> writer = writers_.Find(request.consumer)) store_.CloseFor(*writer);
   return absl::OkStatus();
 }
 
-absl::Status Partition::Complete(const LeaseRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Complete, const LeaseRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   TDOCK_RETURN_IF_ERROR(table_.CheckStep(request.lease, request.step));
   table_.Apply(RowsCompleted{request.lease, rows, request.step});
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::Status Partition::Release(const LeaseRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Release, const LeaseRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
   table_.Apply(RowsReturned{request.lease, rows});
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::StatusOr<absl::Time> Partition::Renew(LeaseId lease) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(lease));
+absl::StatusOr<absl::Time> Partition::On(verbs::Renew, const LeaseRequest& request, Cleanup&) {
+  TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(request.lease));
   const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
-  table_.Apply(LeaseRenewed{lease, expires});
-  NoteLoad();
+  table_.Apply(LeaseRenewed{request.lease, expires});
   return expires;
 }
 
@@ -231,41 +203,26 @@ absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const Lease
   return live;
 }
 
-absl::Status Partition::Drop(const LeaseRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Drop, const LeaseRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
   table_.Apply(RowsDropped{rows});
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::Status Partition::Requeue(const RequeueRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Requeue, const RequeueRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
   TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
   table_.Apply(RowsRequeued{consumer, rows});
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::Status Partition::Commit(const StepRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Commit, const StepRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
   table_.Apply(StepCommitted{consumer, request.step});
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::Status Partition::Rollback(const StepRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Rollback, const StepRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
   Table::StaleRows later;
   if (request.weights_version != kNoWeightsVersion) {
@@ -277,77 +234,50 @@ absl::Status Partition::Rollback(const StepRequest& request) {
   for (const Table::SendBack& plan : later.sent_back) {
     table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers});
   }
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::Status Partition::PublishWeights(int64_t version) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_RETURN_IF_ERROR(table_.CheckPublish(version));
-  if (version != table_.weights_version()) table_.Apply(WeightsPublished{version});
+absl::Status Partition::On(verbs::PublishWeights, const PublishRequest& request, Cleanup&) {
+  TDOCK_RETURN_IF_ERROR(table_.CheckPublish(request.version));
+  if (request.version != table_.weights_version()) table_.Apply(WeightsPublished{request.version});
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<RowId>> Partition::FindRows(std::span<const std::string> keys) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  return table_.FindRows(keys);
+absl::StatusOr<std::vector<RowId>> Partition::On(verbs::FindRows, const FindRequest& request, Cleanup&) {
+  return table_.FindRows(request.keys);
 }
 
-absl::StatusOr<ListResult> Partition::List(const ListRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::StatusOr<ListResult> Partition::On(verbs::List, const ListRequest& request, Cleanup&) {
   return table_.List(request);
 }
 
-absl::Status Partition::Seal() {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::Status Partition::On(verbs::Seal, const PartitionRequest&, Cleanup&) {
   if (table_.sealed()) return absl::OkStatus();
   TDOCK_RETURN_IF_ERROR(table_.CheckSeal());
   table_.Apply(SealChanged{true});
-  End(cleanup);
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Partition::Clear(const ClearRequest& request) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::StatusOr<int64_t> Partition::On(verbs::Clear, const ClearRequest& request, Cleanup&) {
   TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
   table_.Apply(RowsCleared{plan.rows, plan.groups});
   if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
-  End(cleanup);
   return static_cast<int64_t>(plan.rows.size());
 }
 
-absl::StatusOr<PartitionStatus> Partition::GetStatus() {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+absl::StatusOr<PartitionStatus> Partition::On(verbs::GetStatus, const PartitionRequest&, Cleanup&) {
   PartitionStatus status = table_.Status();
   status.held_bytes = blocks_.held->load();
   return status;
 }
 
-absl::StatusOr<ConsumerStatus> Partition::GetConsumerStatus(absl::string_view consumer) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
-  return table_.StatusOf(index);
+absl::StatusOr<ConsumerStatus> Partition::On(verbs::GetConsumerStatus, const ConsumerRequest& request, Cleanup&) {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(request.consumer));
+  return table_.consumer(index).status();
 }
 
-absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  return table_.StatusOfRow(row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
+absl::StatusOr<RowStatus> Partition::On(verbs::GetRowStatus, const RowRequest& request, Cleanup&) {
+  return table_.StatusOfRow(request.row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
     const BlockShape& shape = store_.BlockOf(cell)->shape();
     status.bytes = BytesOf(cell);
     status.weights_version = shape.weights_version;
@@ -355,11 +285,8 @@ absl::StatusOr<RowStatus> Partition::GetRowStatus(RowId row) {
   });
 }
 
-absl::StatusOr<std::string> Partition::Explain(absl::string_view consumer) {
-  Cleanup cleanup{*this};
-  MutexLock lock(mu_);
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(consumer));
+absl::StatusOr<std::string> Partition::On(verbs::Explain, const ConsumerRequest& request, Cleanup&) {
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(request.consumer));
   return table_.Explain(index, clock_.Now());
 }
 

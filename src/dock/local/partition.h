@@ -14,6 +14,7 @@
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/notifier.h"
+#include "core/base/status.h"
 #include "core/base/work_queue.h"
 #include "dock/local/budget.h"
 #include "dock/local/partition_image.h"
@@ -25,6 +26,7 @@
 #include "dock/table/rows_data.h"
 #include "dock/table/table.h"
 #include "tdock/dock.h"
+#include "tdock/verbs.h"
 
 namespace tdock::dock {
 
@@ -50,27 +52,12 @@ class Partition : public std::enable_shared_from_this<Partition> {
   }
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
-  absl::Status RegisterConsumer(const ConsumerOptions& options) TDOCK_EXCLUDES(mu_);
-  absl::Status DropConsumer(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<PutResult> Put(const PutRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<Taken> Take(const TakeRequest& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<Rows> Fetch(const FetchRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status Complete(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status Release(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<absl::Time> Renew(LeaseId lease) TDOCK_EXCLUDES(mu_);
-  absl::Status Drop(const LeaseRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status Requeue(const RequeueRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status Commit(const StepRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status Rollback(const StepRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status PublishWeights(int64_t version) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<ListResult> List(const ListRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::Status Seal() TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<int64_t> Clear(const ClearRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<PartitionStatus> GetStatus() TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<RowStatus> GetRowStatus(RowId row) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<std::string> Explain(absl::string_view consumer) TDOCK_EXCLUDES(mu_);
+  // Verbs that never wait.
+  template <class V>
+  ResultOf<V> Do(const typename V::Request& request) TDOCK_EXCLUDES(mu_);
   absl::StatusOr<std::string> Export() TDOCK_EXCLUDES(mu_);
 
   // Makes a new partition, with the options of the image, equal to the image's. If it fails, it must not be used.
@@ -89,9 +76,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // The same without a thread, as in served_dock.h.
   template <class T>
   using Done = Callback<void(absl::StatusOr<T>)>;
-  static void StartTake(std::shared_ptr<Partition> partition, TakeRequest request, Done<Taken> done);
-  static void StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done);
-  static void StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done);
+  static void Start(std::shared_ptr<Partition> partition, const TakeRequest& request, Done<Taken> done);
+  static void Start(std::shared_ptr<Partition> partition, const PutRequest& request, Done<PutResult> done);
+  static void Start(std::shared_ptr<Partition> partition, const FetchRequest& request, Done<Rows> done);
 
   // Calls that wait, and calls to come, fail with NotFound. Returns the last lease that was given out.
   LeaseId Close() TDOCK_EXCLUDES(mu_);
@@ -113,6 +100,29 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // What every call that changes something does last.
   void End(Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
+
+  absl::Status On(verbs::RegisterConsumer, const RegisterRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::DropConsumer, const ConsumerRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Complete, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Release, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<absl::Time> On(verbs::Renew, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Drop, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Requeue, const RequeueRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Commit, const StepRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Rollback, const StepRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::PublishWeights, const PublishRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<std::vector<RowId>> On(verbs::FindRows, const FindRequest& request, Cleanup& cleanup)
+      TDOCK_REQUIRES(mu_);
+  absl::StatusOr<ListResult> On(verbs::List, const ListRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::Status On(verbs::Seal, const PartitionRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<int64_t> On(verbs::Clear, const ClearRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<PartitionStatus> On(verbs::GetStatus, const PartitionRequest& request, Cleanup& cleanup)
+      TDOCK_REQUIRES(mu_);
+  absl::StatusOr<ConsumerStatus> On(verbs::GetConsumerStatus, const ConsumerRequest& request, Cleanup& cleanup)
+      TDOCK_REQUIRES(mu_);
+  absl::StatusOr<RowStatus> On(verbs::GetRowStatus, const RowRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  absl::StatusOr<std::string> On(verbs::Explain, const ConsumerRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+
   // Updates the figures that are read without the lock.
   void NoteLoad() TDOCK_REQUIRES(mu_);
   // Without the figures of a lease.
@@ -252,5 +262,16 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // The columns that each consumer was handed last.
   std::vector<std::shared_ptr<const std::vector<ColumnSpec>>> specs_ TDOCK_GUARDED_BY(mu_);
 };
+
+template <class V>
+ResultOf<V> Partition::Do(const typename V::Request& request) {
+  Cleanup cleanup{*this};
+  MutexLock lock(mu_);
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+  const uint64_t before = table_.changes();
+  ResultOf<V> result = On(V(), request, cleanup);
+  if (table_.changes() != before) End(cleanup);
+  return result;
+}
 
 }  // namespace tdock::dock

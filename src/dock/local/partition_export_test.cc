@@ -288,7 +288,7 @@ TEST(PartitionExport, AnImageThatIsWholeAndCannotBeIsRefused) {
       {[](Image& i) { i.cells[0].versions[3] = -2; }, {"weights version -2"}},
       {[](Image& i) { i.cells[0].rows[1] = i.cells[0].rows[0]; }, {"cells", "order"}},
       {[](Image& i) { i.cells[0].rows[3] = 3; }, {"'prompt'", "row 3", "gone"}},
-      {[](Image& i) { i.table.retainers = {"trainer"}; }, {"'trainer'", "retain_for"}},
+      {[](Image& i) { i.table.retained_for = {"trainer"}; }, {"'trainer'", "retain_for"}},
       {[](Image& i) { i.table.next_row = ~RowId{0}; }, {"next row"}},
       {[](Image& i) { i.table.next_row = 4; }, {"before group 16 and row 4"}},
       {[](Image& i) { i.table.last_lease = ~LeaseId{0}; }, {"last lease"}},
@@ -323,8 +323,8 @@ TEST(PartitionExport, AnImageThatIsWholeAndCannotBeIsRefused) {
       {[](Image& i) { i.table.consumers[1].options.name = "rollout"; }, {"consumer 'rollout'", "twice"}},
       {[](Image& i) { i.table.consumers[1].options.ranks = 1; }, {"takes of 2 ranks"}},
       {[](Image& i) { i.table.consumers[1].options.lease_duration = absl::ZeroDuration(); }, {"lease_duration"}},
-      {[](Image& i) { i.table.consumers[1].committed_step = 1; }, {"committed step is 1"}},
-      {[](Image& i) { i.table.consumers[1].completed = -1; }, {"consumer 'judge'", "count is -1"}},
+      {[](Image& i) { i.table.consumers[1].counts.committed_step = 1; }, {"committed_step is 1"}},
+      {[](Image& i) { i.table.consumers[1].counts.completed = -1; }, {"consumer 'judge'", "completed is -1"}},
       {[](Image& i) { i.table.consumers[1].options.custom_sampler = "s"; }, {"custom_sampler", "kCustom"}},
       {[](Image& i) {
          i.table.consumers[1].options.sampler = Sampler::kCustom;

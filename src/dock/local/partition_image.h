@@ -39,6 +39,8 @@ struct PartitionImage {
   int64_t gone_bytes = 0;
   // By column of the table.
   std::vector<Cells> cells = {};
+
+  TDOCK_FIELDS(PartitionImage, options, table, writers, gone_bytes, cells)
 };
 
 // Equal images make equal bytes. Copies the cells column by column, so that it needs little memory beyond the result.

@@ -1,7 +1,7 @@
-// What writing and reading an image of a partition share: its head, and the options and counts in it, each by the name
-// under which the image has it. One list of them serves both.
+// Shared by writing and reading the image of a partition: its head, and its fields, which it has by their names.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -27,6 +27,31 @@ inline constexpr size_t kImageBytesAt = 16;
 inline constexpr size_t kSummedHeadBytes = 24;
 // The bytes of an image are there before it is read, so its frames may be as large as it is.
 inline constexpr FrameLimits kImageFrameLimits{.max_header_bytes = size_t{1} << 32, .max_frame_bytes = size_t{1} << 50};
+
+template <class T, class... Types>
+concept IsOneOf = (std::same_as<std::remove_const_t<T>, Types> || ...);
+// Lists that an image has in parts of their own.
+template <class T>
+concept IsInParts =
+    IsOneOf<T, std::vector<ColumnSpec>, std::vector<TableImage::Column>, std::vector<TableImage::GroupState>,
+            std::vector<TableImage::Row>, std::vector<TableImage::ConsumerState>, std::vector<TableImage::DoneRow>,
+            std::vector<TableImage::Redelivery>, std::vector<PartitionImage::Cells>>;
+
+// Visits the fields of a struct in an image, and those of the structs in it.
+template <class Visit, HasFields T>
+void VisitImage(Visit& visit, T& it) {
+  const auto visit_one = [&](const char* name, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if constexpr (IsOneOf<Field, ConsumerStatus>) {
+      ForEachKeptCount(visit, field);
+    } else if constexpr (HasFields<Field>) {
+      VisitImage(visit, field);
+    } else if constexpr (!IsInParts<Field>) {
+      visit(name, field);
+    }
+  };
+  ForEachField(visit_one, it);
+}
 
 // Writes fields into a map. Not thread-safe.
 class FieldWriter {
@@ -106,7 +131,7 @@ class FieldReader {
     requires std::is_enum_v<T>
   static bool Read(const MetaValue& from, T& value) {
     int64_t wide = 0;
-    if (!ReadAs(from, wide) || wide < 0 || wide > static_cast<int64_t>(Last(value))) return false;
+    if (!ReadAs(from, wide) || wide < 0 || wide >= static_cast<int64_t>(NamesOf(value).size())) return false;
     value = static_cast<T>(wide);
     return true;
   }
@@ -127,63 +152,9 @@ class FieldReader {
         parts.size() == 1 ? absl::InfiniteDuration() : absl::Seconds(parts[0]) + parts[1] * (absl::Nanoseconds(1) / 4);
     return true;
   }
-  static Unit Last(Unit) { return Unit::kGroup; }
-  static Sampler Last(Sampler) { return Sampler::kCustom; }
-  static Stale Last(Stale) { return Stale::kDrop; }
 
   const Meta& meta_;
   absl::Status status_;
 };
-
-// `Image` is PartitionImage, const for a writer.
-template <class Image, class Fields>
-void VisitPartition(Image& image, Fields& field) {
-  field("name", image.options.name);
-  field("growing", image.options.growing);
-  field("group_size", image.options.group_size);
-  field("retain_for", image.options.retain_for);
-  field("max_rows", image.options.max_rows);
-  field("max_bytes", image.options.max_bytes);
-  field("row_bytes", image.options.row_bytes);
-  field("refuse_nan", image.options.refuse_nan);
-  field("retained_for", image.table.retainers);
-  field("sealed", image.table.sealed);
-  field("weights_version", image.table.weights_version);
-  field("newest_version", image.table.newest_version);
-  field("next_row", image.table.next_row);
-  field("last_lease", image.table.last_lease);
-  field("groups_begun", image.table.groups_begun);
-  field("largest_group", image.table.largest_group);
-  field("writers", image.writers);
-  field("gone_bytes", image.gone_bytes);
-}
-
-template <class State, class Fields>
-void VisitConsumer(State& state, Fields& field) {
-  field("name", state.options.name);
-  field("reads", state.options.reads);
-  field("reads_optional", state.options.reads_optional);
-  field("writes", state.options.writes);
-  field("unit", state.options.unit);
-  field("sampler", state.options.sampler);
-  field("seed", state.options.seed);
-  field("length_column", state.options.length_column);
-  field("custom_sampler", state.options.custom_sampler);
-  field("ranks", state.options.ranks);
-  field("lease_duration", state.options.lease_duration);
-  field("max_deliveries", state.options.max_deliveries);
-  field("max_version_lag", state.options.max_version_lag);
-  field("stale", state.options.stale);
-  field("at_most_once", state.options.at_most_once);
-  field("checkpointed", state.options.checkpointed);
-  field("committed_step", state.committed_step);
-  field("completed", state.completed);
-  field("expired", state.expired);
-  field("unfinished", state.unfinished);
-  field("sent_back", state.sent_back);
-  field("stale_dropped", state.stale_dropped);
-  field("reset", state.reset);
-  field("takes", state.takes);
-}
 
 }  // namespace tdock::dock

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,7 +102,7 @@ absl::StatusOr<Column> TextsOf(const MetaBatch& part, absl::string_view name) {
 
 absl::Status ReadPartition(const MetaBatch& part, PartitionImage& image, int64_t& option_columns) {
   FieldReader fields(part.meta());
-  VisitPartition(image, fields);
+  VisitImage(fields, image);
   fields("option_columns", option_columns);
   TDOCK_RETURN_IF_ERROR(fields.status());
   const auto it = part.meta().find("consumers");
@@ -111,24 +112,23 @@ absl::Status ReadPartition(const MetaBatch& part, PartitionImage& image, int64_t
     const Meta* const meta = each.As<Meta>();
     if (meta == nullptr) return NoImage("a consumer is no map");
     FieldReader of_consumer(*meta);
-    VisitConsumer(image.table.consumers.emplace_back(), of_consumer);
+    VisitImage(of_consumer, image.table.consumers.emplace_back());
     TDOCK_RETURN_IF_ERROR(of_consumer.status());
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadGroups(const MetaBatch& part, TableImage& table) {
-  TDOCK_ASSIGN_OR_RETURN(const auto ids, NumbersOf<int64_t>(part, "id"));
-  TDOCK_ASSIGN_OR_RETURN(const auto sizes, NumbersOf<int64_t>(part, "size"));
-  TDOCK_ASSIGN_OR_RETURN(const auto arrived, NumbersOf<int64_t>(part, "arrived"));
-  TDOCK_ASSIGN_OR_RETURN(const auto leaders, NumbersOf<int64_t>(part, "leader"));
-  TDOCK_ASSIGN_OR_RETURN(const auto ages, NumbersOf<int32_t>(part, "age"));
-  TDOCK_ASSIGN_OR_RETURN(const auto ordinals, NumbersOf<int64_t>(part, "ordinal"));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    table.groups.push_back({static_cast<GroupId>(ids[i]), sizes[i], arrived[i], static_cast<RowId>(leaders[i]), ages[i],
-                            static_cast<uint64_t>(ordinals[i])});
-  }
-  return absl::OkStatus();
+absl::Status ReadGroups(const MetaBatch& part, std::vector<TableImage::GroupState>& groups) {
+  absl::Status read;
+  TableImage::GroupState::VisitFields([&](const char* name, auto field) {
+    using Value = std::remove_cvref_t<decltype(groups[0].*field)>;
+    const auto numbers = NumbersOf<std::make_signed_t<Value>>(part, name);
+    read.Update(numbers.status());
+    if (!read.ok()) return;
+    groups.resize(numbers->size());
+    for (size_t i = 0; i < groups.size(); ++i) groups[i].*field = static_cast<Value>((*numbers)[i]);
+  });
+  return read;
 }
 
 absl::Status ReadRows(const MetaBatch& part, TableImage& table) {
@@ -291,7 +291,7 @@ absl::StatusOr<PartitionImage> Read(ImageReader& reader) {
   TDOCK_ASSIGN_OR_RETURN(const MetaBatch partition, reader.Next("partition"));
   TDOCK_RETURN_IF_ERROR(ReadPartition(partition, image, option_columns));
   TDOCK_ASSIGN_OR_RETURN(const MetaBatch groups, reader.Next("groups"));
-  TDOCK_RETURN_IF_ERROR(ReadGroups(groups, table));
+  TDOCK_RETURN_IF_ERROR(ReadGroups(groups, table.groups));
   TDOCK_ASSIGN_OR_RETURN(const MetaBatch rows, reader.Next("rows"));
   TDOCK_RETURN_IF_ERROR(ReadRows(rows, table));
   TDOCK_ASSIGN_OR_RETURN(const MetaBatch tags, reader.Next("tags"));

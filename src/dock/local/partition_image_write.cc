@@ -1,6 +1,7 @@
 // Writes the image of a partition.
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -61,12 +62,12 @@ absl::StatusOr<Batch> BatchOf(const std::vector<std::pair<const char*, Column>>&
 
 absl::Status AddPartition(const PartitionImage& image, ImageWriter& writer) {
   FieldWriter fields;
-  VisitPartition(image, fields);
+  VisitImage(fields, image);
   Meta meta = std::move(fields).Take();
   MetaValue::List consumers;
   for (const TableImage::ConsumerState& state : image.table.consumers) {
     FieldWriter of_consumer;
-    VisitConsumer(state, of_consumer);
+    VisitImage(of_consumer, state);
     consumers.push_back(std::move(of_consumer).Take());
   }
   meta.emplace("consumers", std::move(consumers));
@@ -74,16 +75,14 @@ absl::Status AddPartition(const PartitionImage& image, ImageWriter& writer) {
   return writer.Add("partition", Batch(), std::move(meta));
 }
 
-absl::Status AddGroups(const TableImage& table, ImageWriter& writer) {
-  using State = TableImage::GroupState;
-  const auto& groups = table.groups;
-  TDOCK_ASSIGN_OR_RETURN(
-      Batch batch, BatchOf({{"id", Numbers<int64_t>(groups, [](const State& group) { return group.id; })},
-                            {"size", Numbers<int64_t>(groups, [](const State& group) { return group.size; })},
-                            {"arrived", Numbers<int64_t>(groups, [](const State& group) { return group.arrived; })},
-                            {"leader", Numbers<int64_t>(groups, [](const State& group) { return group.leader; })},
-                            {"age", Numbers<int32_t>(groups, [](const State& group) { return group.age; })},
-                            {"ordinal", Numbers<int64_t>(groups, [](const State& group) { return group.ordinal; })}}));
+absl::Status AddGroups(const std::vector<TableImage::GroupState>& groups, ImageWriter& writer) {
+  Batch batch;
+  absl::Status added;
+  TableImage::GroupState::VisitFields([&](const char* name, auto field) {
+    using Number = std::make_signed_t<std::remove_cvref_t<decltype(groups[0].*field)>>;
+    added.Update(batch.Add(name, Numbers<Number>(groups, [field](const auto& group) { return group.*field; })));
+  });
+  TDOCK_RETURN_IF_ERROR(added);
   return writer.Add("groups", std::move(batch));
 }
 
@@ -194,7 +193,7 @@ absl::StatusOr<std::string> EncodePartitionImage(const PartitionImage& image) {
   const TableImage& table = image.table;
   ImageWriter writer(AboutBytes(image));
   TDOCK_RETURN_IF_ERROR(AddPartition(image, writer));
-  TDOCK_RETURN_IF_ERROR(AddGroups(table, writer));
+  TDOCK_RETURN_IF_ERROR(AddGroups(table.groups, writer));
   TDOCK_RETURN_IF_ERROR(AddRows(table, writer));
   TDOCK_RETURN_IF_ERROR(AddTags(table, writer));
   TDOCK_RETURN_IF_ERROR(

@@ -161,8 +161,7 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   for (size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] != Schema::kNone && table_.schema()[columns[i]].typed) continue;
     const NamedColumn& given = request.batch.columns()[i];
-    const ColumnSpec spec{given.name, given.column.type()};
-    table_.Apply(ColumnAdded{&spec});
+    table_.Apply(ColumnAdded{{given.name, given.column.type()}});
     columns[i] = table_.schema().Find(given.name);
   }
   const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);

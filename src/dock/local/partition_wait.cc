@@ -78,18 +78,16 @@ void Partition::BytesWereFreed() {
 }
 
 bool Partition::TakesLong(const TakeRequest& request) const {
-  const ServedDock::Load load = LoadNow();
-  if (!request.rows.empty()) return load.IsLong(static_cast<int64_t>(request.rows.size()));
-  return load.IsLong(std::min(std::min(request.max, load.rows) * load.group_size, load.rows));
+  return LoadNow().IsLongTake(static_cast<int64_t>(request.rows.size()), request.max);
 }
 
 bool Partition::TakesLong(const FetchRequest& request) const {
-  return static_cast<int64_t>(request.rows.size() * (1 + request.columns.size())) > ServedDock::Load::kManyCells;
+  return ServedDock::Load::IsLongFetch(static_cast<int64_t>(request.rows.size()),
+                                       static_cast<int64_t>(request.columns.size()));
 }
 
 bool Partition::TakesLong(const PutRequest& request) const {
-  constexpr size_t kManyColumns = 128;
-  return LoadNow().IsLong(Table::RowsOf(request)) || request.batch.columns().size() > kManyColumns;
+  return LoadNow().IsLongPut(Table::RowsOf(request), static_cast<int64_t>(request.batch.columns().size()));
 }
 
 // ---- One check.
@@ -271,18 +269,18 @@ class Partition::Call final : public Waiter, public std::enable_shared_from_this
   std::optional<std::stop_callback<std::function<void()>>> cancelled_;
 };
 
-void Partition::StartTake(std::shared_ptr<Partition> partition, TakeRequest request, Done<Taken> done) {
-  std::make_shared<Call<TakeRequest, Taken>>(std::move(partition), std::move(request), std::move(done))->Start();
+void Partition::Start(std::shared_ptr<Partition> partition, const TakeRequest& request, Done<Taken> done) {
+  std::make_shared<Call<TakeRequest, Taken>>(std::move(partition), request, std::move(done))->Start();
 }
 
-void Partition::StartFetch(std::shared_ptr<Partition> partition, FetchRequest request, Done<Rows> done) {
-  std::make_shared<Call<FetchRequest, Rows>>(std::move(partition), std::move(request), std::move(done))->Start();
+void Partition::Start(std::shared_ptr<Partition> partition, const FetchRequest& request, Done<Rows> done) {
+  std::make_shared<Call<FetchRequest, Rows>>(std::move(partition), request, std::move(done))->Start();
 }
 
-void Partition::StartPut(std::shared_ptr<Partition> partition, PutRequest request, Done<PutResult> done) {
+void Partition::Start(std::shared_ptr<Partition> partition, const PutRequest& request, Done<PutResult> done) {
   if (absl::Status status = partition->CheckValues(request); !status.ok()) return done(status);
   if (!partition->NeedsRoom(request)) return done(partition->PutAdmitted(request, Claim()));
-  std::make_shared<Call<PutRequest, PutResult>>(std::move(partition), std::move(request), std::move(done))->Start();
+  std::make_shared<Call<PutRequest, PutResult>>(std::move(partition), request, std::move(done))->Start();
 }
 
 }  // namespace tdock::dock

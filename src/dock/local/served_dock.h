@@ -1,15 +1,18 @@
 // What a server needs from the dock in its process, beyond the public interface.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/callback.h"
 #include "core/base/work_queue.h"
 #include "dock/store/cell_memory.h"
 #include "tdock/local_dock.h"
+#include "tdock/verbs.h"
 
 namespace tdock::dock {
 
@@ -24,9 +27,15 @@ class ServedDock : public Dock {
   // The thread may be that of another call, of the clock's alarms or of the dock, or the one that requests the stop, so
   // `done` must be brief. A put copies its data on that thread, too. Long work, and alarms, go to
   // ServedDockOptions::work if that is set.
-  virtual void StartTake(TakeRequest request, Done<Taken> done) = 0;
-  virtual void StartPut(PutRequest request, Done<PutResult> done) = 0;
-  virtual void StartFetch(FetchRequest request, Done<Rows> done) = 0;
+  void StartTake(TakeRequest request, Done<Taken> done) {
+    Start(AnyCall::Owned<verbs::Take>(std::move(request), std::move(done)));
+  }
+  void StartPut(PutRequest request, Done<PutResult> done) {
+    Start(AnyCall::Owned<verbs::Put>(std::move(request), std::move(done)));
+  }
+  void StartFetch(FetchRequest request, Done<Rows> done) {
+    Start(AnyCall::Owned<verbs::Fetch>(std::move(request), std::move(done)));
+  }
 
   // Expires leases: deliveries are counted, so that a row that crashes its consumers is quarantined. Leases that are
   // over are ignored.
@@ -39,7 +48,15 @@ class ServedDock : public Dock {
   struct Load {
     // Whether it takes long, about a millisecond or more, to process this many rows with everything attached to them.
     bool IsLong(int64_t many_rows) const { return many_rows > kManyCells / (1 + columns + consumers); }
+    bool IsLongTake(int64_t named_rows, int64_t max) const {
+      return IsLong(named_rows > 0 ? named_rows : std::min(std::min(max, rows) * group_size, rows));
+    }
+    static bool IsLongFetch(int64_t named_rows, int64_t named_columns) {
+      return named_rows * (1 + named_columns) > kManyCells;
+    }
+    bool IsLongPut(int64_t of_rows, int64_t of_columns) const { return IsLong(of_rows) || of_columns > kManyColumns; }
     static constexpr int64_t kManyCells = int64_t{1} << 14;
+    static constexpr int64_t kManyColumns = 128;
 
     // Long work is in progress or due, so a call may have to wait for it.
     bool busy = false;

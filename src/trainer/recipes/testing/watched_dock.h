@@ -23,9 +23,13 @@
 #include "absl/strings/str_split.h"
 #include "core/base/env.h"
 #include "tdock/dock.h"
+#include "tdock/verbs.h"
 #include "trainer/stages/columns.h"
 
 namespace tdock::trainer {
+
+template <class V, class... Verbs>
+inline constexpr bool kIsOneOf = (std::is_same_v<V, Verbs> || ...);
 
 // A dock that calls `look` after each call that may have changed rows, and `forget` before it loses a partition.
 class WatchedDock final : public Dock {
@@ -43,76 +47,16 @@ class WatchedDock final : public Dock {
   WatchedDock(const WatchedDock&) = delete;
   WatchedDock& operator=(const WatchedDock&) = delete;
 
-  absl::StatusOr<PutResult> Put(const PutRequest& request) override {
-    return Looked([&] { return dock_->Put(request); });
-  }
-  absl::StatusOr<Taken> Take(const TakeRequest& request) override { return TakeAndLook(request); }
-  absl::Status Complete(const LeaseRequest& request) override {
-    return Looked([&] { return dock_->Complete(request); });
-  }
-  absl::Status Release(const LeaseRequest& request) override {
-    return Looked([&] { return dock_->Release(request); });
-  }
-  absl::Status Drop(const LeaseRequest& request) override {
-    return Looked([&] { return dock_->Drop(request); });
-  }
-  absl::Status Requeue(const RequeueRequest& request) override {
-    return Looked([&] { return dock_->Requeue(request); });
-  }
-  absl::Status Commit(const StepRequest& request) override {
-    return Looked([&] { return dock_->Commit(request); });
-  }
-  absl::Status Rollback(const StepRequest& request) override {
-    return Looked([&] { return dock_->Rollback(request); });
-  }
-  absl::StatusOr<int64_t> Clear(const ClearRequest& request) override {
-    return Looked([&] { return dock_->Clear(request); });
+  void Start(const AnyCall& call) override {
+    VisitVerb(call.verb(), [&]<class V>() { call.template Reply<V>(Answer(V(), call.template request<V>())); });
   }
   absl::Status ImportPartition(absl::string_view image) override {
     return Looked([&] { return dock_->ImportPartition(image); });
   }
-  absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer) override {
-    return Looked([&] { return dock_->DropConsumer(partition, consumer); });
-  }
-  absl::Status DropPartition(absl::string_view partition) override {
-    const std::lock_guard lock(mu_);
-    watcher_.forget();
-    return dock_->DropPartition(partition);
-  }
-
-  absl::StatusOr<Rows> Fetch(const FetchRequest& request) override { return dock_->Fetch(request); }
-  absl::Status CreatePartition(const PartitionOptions& options) override { return dock_->CreatePartition(options); }
   // What was done before it has been seen.
   absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
     const std::lock_guard lock(mu_);
     return dock_->ExportPartition(partition);
-  }
-  absl::StatusOr<std::vector<std::string>> ListPartitions() override { return dock_->ListPartitions(); }
-  absl::Status RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) override {
-    return dock_->RegisterConsumer(partition, options);
-  }
-  absl::StatusOr<absl::Time> Renew(absl::string_view partition, LeaseId lease) override {
-    return dock_->Renew(partition, lease);
-  }
-  absl::Status PublishWeights(absl::string_view partition, int64_t version) override {
-    return dock_->PublishWeights(partition, version);
-  }
-  absl::StatusOr<std::vector<RowId>> FindRows(absl::string_view partition, std::span<const std::string> keys) override {
-    return dock_->FindRows(partition, keys);
-  }
-  absl::StatusOr<ListResult> List(const ListRequest& request) override { return dock_->List(request); }
-  absl::Status Seal(absl::string_view partition) override { return dock_->Seal(partition); }
-  absl::StatusOr<PartitionStatus> GetStatus(absl::string_view partition) override {
-    return dock_->GetStatus(partition);
-  }
-  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view partition, absl::string_view consumer) override {
-    return dock_->GetConsumerStatus(partition, consumer);
-  }
-  absl::StatusOr<RowStatus> GetRowStatus(absl::string_view partition, RowId row) override {
-    return dock_->GetRowStatus(partition, row);
-  }
-  absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer) override {
-    return dock_->Explain(partition, consumer);
   }
 
  private:
@@ -127,8 +71,20 @@ class WatchedDock final : public Dock {
     watcher_.during(Moment::kSeen);
     return result;
   }
+  template <class V>
+  ResultOf<V> Answer(V, const typename V::Request& request) {
+    constexpr bool kChangesRows = kIsOneOf<V, verbs::Put, verbs::Complete, verbs::Release, verbs::Drop, verbs::Requeue,
+                                           verbs::Commit, verbs::Rollback, verbs::Clear, verbs::DropConsumer>;
+    const auto ask = [&] { return Ask<V>(*dock_, request); };
+    return kChangesRows ? Looked(ask) : ask();
+  }
+  absl::Status Answer(verbs::DropPartition, const PartitionRequest& request) {
+    const std::lock_guard lock(mu_);
+    watcher_.forget();
+    return dock_->DropPartition(request.partition);
+  }
   // Waits without the lock.
-  absl::StatusOr<Taken> TakeAndLook(const TakeRequest& request) {
+  absl::StatusOr<Taken> Answer(verbs::Take, const TakeRequest& request) {
     absl::StatusOr<Taken> taken = dock_->Take(request);
     if (!taken.ok()) return taken;
     watcher_.taken();
