@@ -1,0 +1,446 @@
+#include "dock/service/wire/field_codec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status.h"
+#include "dock/service/wire/fields.h"
+#include "tdock/options.h"
+
+namespace tdock::service {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "fixed numbers are copied");
+
+// How a field is sent.
+enum Form : uint32_t { kVarint = 0, kFixed64 = 1, kDelimited = 2, kFixed32 = 5 };
+
+template <class T>
+concept IsNumber = std::is_integral_v<T> || std::is_enum_v<T> || std::is_same_v<T, absl::Duration>;
+
+template <class T>
+concept IsRequest = requires { &T::partition; };
+
+// False for a status without a lease.
+template <class T>
+bool HasTimes(const T&) {
+  return true;
+}
+bool HasTimes(const RowConsumerStatus& status) { return status.lease != kNoLease; }
+
+// True for ids of groups, which have many digits.
+template <class T>
+constexpr bool IsFixed(absl::string_view name) {
+  return std::is_same_v<T, GroupId> && (name == "group" || name == "groups");
+}
+
+// A column of a status: the message has its name and type as a ColumnSpec.
+struct SentColumnStatus {
+  ColumnSpec spec = {};
+  bool typed = false;
+  int64_t ready_cells = 0;
+
+  TDOCK_FIELDS(SentColumnStatus, spec, typed, ready_cells)
+};
+
+struct SentTags {
+  std::vector<std::string> names = {};
+  std::vector<std::string> values = {};
+
+  TDOCK_FIELDS(SentTags, names, values)
+};
+
+// ---- Writing.
+
+class FieldSender {
+ public:
+  FieldSender(absl::Time now, std::string& out) : now_(now), out_(out) {}
+
+  template <class T>
+  void Fields(const T& value) {
+    ForEachNumber<T>([&](int number, absl::string_view name, auto member) {
+      const auto& field = value.*member;
+      if constexpr (std::is_same_v<T, RegisterRequest> && std::is_same_v<decltype(field), const ConsumerOptions&>) {
+        // Its fields continue those of the request.
+        ForEachNumber<ConsumerOptions>([&](int place, absl::string_view of_option, auto option) {
+          Field(number + place - 1, of_option, field.*option);
+        });
+      } else if constexpr (std::is_same_v<decltype(field), const absl::Time&>) {
+        if (HasTimes(value)) Field(number, name, field);
+      } else if constexpr (std::is_same_v<decltype(field), const Tags&>) {
+        // A request has them even if there are none.
+        if (!field.empty() || IsRequest<T>) Field(number, name, field);
+      } else {
+        Field(number, name, field);
+      }
+    });
+  }
+
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_.push_back(static_cast<char>(value | 0x80));
+    out_.push_back(static_cast<char>(value));
+  }
+  void Key(int number, Form form) { Varint(static_cast<uint64_t>(number) << 3 | form); }
+
+  template <IsNumber T>
+  void Field(int number, absl::string_view name, T value) {
+    const uint64_t sent = ToVarint(value);
+    if (sent == 0) return;
+    const bool fixed = IsFixed<T>(name);
+    Key(number, fixed ? kFixed64 : kVarint);
+    fixed ? Fixed(sent) : Varint(sent);
+  }
+
+ private:
+  template <class T>
+  static uint64_t ToVarint(T value) {
+    return static_cast<uint64_t>(value);
+  }
+  static uint64_t ToVarint(absl::Duration value) { return static_cast<uint64_t>(ToWire(value)); }
+  void Fixed(uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
+  // What `write` writes, after its length.
+  template <class Write>
+  void Delimited(int number, Write write) {
+    std::string body;
+    write(FieldSender(now_, body));
+    Field(number, body, /*always=*/true);
+  }
+
+  void Field(int number, const std::string& bytes, bool always) {
+    if (bytes.empty() && !always) return;
+    Key(number, kDelimited);
+    Varint(bytes.size());
+    out_ += bytes;
+  }
+  void Field(int number, absl::string_view, const std::string& text) { Field(number, text, /*always=*/false); }
+  void Field(int number, absl::string_view name, absl::Time time) {
+    Field(number, name, name == "taken" ? now_ - time : time - now_);
+  }
+  void Field(int number, absl::string_view name, const Batch& batch) { Field(number, name, !batch.empty()); }
+  void Field(int, absl::string_view, const std::stop_token&) {}
+  void Field(int number, absl::string_view, const std::optional<RowId>& row) {
+    if (!row.has_value()) return;
+    Key(number, kVarint);
+    Varint(*row);
+  }
+  // The digits of a shape beyond the limit are dropped, but not the fact that there were some.
+  void Field(int number, absl::string_view name, const ColumnType& type) {
+    Field(number, name, type.kind);
+    Field(number + 1, name, type.dtype);
+    std::vector<int64_t> shape(type.row_shape.begin(), type.row_shape.end());
+    if (type.row_shape.too_long()) shape.push_back(1);
+    Field(number + 2, name, shape);
+  }
+  void Field(int number, absl::string_view, const Tags& tags) { Field(number, EncodeTags(tags), /*always=*/true); }
+  void Field(int number, absl::string_view name, const ColumnStatus& column) {
+    Field(number, name, SentColumnStatus{{column.name, column.type}, column.typed, column.ready_cells});
+  }
+  template <HasFields T>
+  void Field(int number, absl::string_view, const T& value) {
+    Delimited(number, [&](FieldSender sub) { sub.Fields(value); });
+  }
+  template <class T>
+  void Field(int number, absl::string_view name, const std::vector<T>& values) {
+    if constexpr (!IsNumber<T>) {
+      for (const T& value : values) {
+        if constexpr (std::is_same_v<T, std::string>) {
+          Field(number, value, /*always=*/true);
+        } else {
+          Field(number, name, value);
+        }
+      }
+    } else if (!values.empty()) {
+      const bool fixed = IsFixed<T>(name);
+      Delimited(number, [&](FieldSender sub) {
+        for (const T value : values) fixed ? sub.Fixed(ToVarint(value)) : sub.Varint(ToVarint(value));
+      });
+    }
+  }
+
+  const absl::Time now_;
+  std::string& out_;
+};
+
+// ---- Reading.
+
+size_t CountVarints(absl::string_view packed) {
+  return static_cast<size_t>(std::count_if(packed.begin(), packed.end(), [](char byte) { return (byte & 0x80) == 0; }));
+}
+
+absl::Status Unreadable() { return absl::InvalidArgumentError("a message that cannot be read"); }
+
+class FieldReceiver {
+ public:
+  FieldReceiver(absl::Time now, absl::string_view rest) : now_(now), rest_(rest) {}
+
+  bool done() const { return rest_.empty(); }
+  bool ok() const { return ok_; }
+
+  // The next field: its number, and its value in one of these.
+  int number = 0;
+  Form form = kVarint;
+  uint64_t value = 0;
+  absl::string_view bytes = {};
+
+  // Whether there was another field.
+  bool Next() {
+    if (done() || !ok_) return false;
+    const uint64_t key = Varint();
+    number = static_cast<int>(key >> 3);
+    form = static_cast<Form>(key & 7);
+    if (form == kVarint) {
+      value = Varint();
+    } else if (form == kDelimited) {
+      bytes = Bytes(Varint());
+    } else if (form == kFixed64 || form == kFixed32) {
+      value = Fixed(form == kFixed64 ? 8 : 4);
+    } else {
+      ok_ = false;
+    }
+    ok_ &= number > 0 && key >> 32 == 0;
+    return ok_;
+  }
+  uint64_t Varint() {
+    uint64_t read = 0;
+    for (size_t i = 0; i < std::min<size_t>(rest_.size(), 10); ++i) {
+      const auto byte = static_cast<uint8_t>(rest_[i]);
+      read |= static_cast<uint64_t>(byte & 0x7f) << 7 * i;
+      if (byte >= 0x80) continue;
+      rest_.remove_prefix(i + 1);
+      return read;
+    }
+    ok_ = false;
+    return 0;
+  }
+  uint64_t Fixed(size_t size) {
+    uint64_t read = 0;
+    const absl::string_view from = Bytes(size);
+    std::memcpy(&read, from.data(), from.size());
+    return read;
+  }
+
+  template <class T>
+  absl::Status Fields(T& into) {
+    ForEachNumber<T>([&](int, const char*, auto member) { Clear(into.*member); });
+    absl::Status status;
+    while (status.ok() && Next()) {
+      ForEachNumber<T>([&](int place, absl::string_view name, auto member) {
+        auto& field = into.*member;
+        if constexpr (std::is_same_v<T, RegisterRequest> && std::is_same_v<decltype(field), ConsumerOptions&>) {
+          ForEachNumber<ConsumerOptions>([&](int option_place, absl::string_view of_option, auto option) {
+            if (number == place + option_place - 1) status = Read(of_option, field.*option);
+          });
+        } else if constexpr (std::is_same_v<decltype(field), ColumnType&>) {
+          if (number >= place && number <= place + 2) status = ReadType(number - place, field);
+        } else {
+          if (number == place) status = Read(name, field);
+        }
+      });
+    }
+    if (status.ok() && !ok_) status = Unreadable();
+    if constexpr (std::is_same_v<T, RowConsumerStatus>) {
+      if (into.lease != kNoLease) return status;
+      into.taken = absl::InfinitePast();
+      into.expires = absl::InfiniteFuture();
+    }
+    return status;
+  }
+
+ private:
+  absl::string_view Bytes(uint64_t size) {
+    ok_ &= size <= rest_.size();
+    const absl::string_view read = rest_.substr(0, ok_ ? size : 0);
+    rest_.remove_prefix(read.size());
+    return read;
+  }
+
+  template <class T>
+  void Clear(T& field) {
+    if constexpr (std::is_same_v<T, absl::Time>) {
+      field = now_;
+    } else if constexpr (std::is_same_v<T, ColumnType>) {
+      field = {ColumnKind{}, DType{}, {}};
+    } else if constexpr (HasFields<T>) {
+      ForEachField([&](const char*, auto& each) { Clear(each); }, field);
+    } else {
+      field = {};
+    }
+  }
+
+  // A field that is sent in another form is unknown.
+  template <IsNumber T>
+  absl::Status Read(absl::string_view name, T& field) {
+    if (form != (IsFixed<T>(name) ? kFixed64 : kVarint)) return absl::OkStatus();
+    if constexpr (std::is_enum_v<T>) {
+      return ReadEnum(name, NamesOf(field).size(), field);
+    } else {
+      field = FromVarint<T>(value);
+      return absl::OkStatus();
+    }
+  }
+  template <class Enum>
+  absl::Status ReadEnum(absl::string_view name, size_t count, Enum& field) {
+    const auto sent = static_cast<uint32_t>(value);
+    field = static_cast<Enum>(sent);
+    if (sent < count) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("there is no ", name, " ", sent, "; there are 0 to ", count - 1));
+  }
+  absl::Status ReadType(int place, ColumnType& type) {
+    if (place == 2) {
+      std::vector<int64_t> shape(type.row_shape.begin(), type.row_shape.end());
+      const absl::Status status = Read("row_shape", shape);
+      type.row_shape = Shape(std::span<const int64_t>(shape));
+      return status;
+    }
+    if (form != kVarint) return absl::OkStatus();
+    if (place == 0) return ReadEnum("kind of column", static_cast<size_t>(ColumnKind::kBytes) + 1, type.kind);
+    return ReadEnum("element type", static_cast<size_t>(DType::kF8E5M2) + 1, type.dtype);
+  }
+  template <class T>
+  static T FromVarint(uint64_t sent) {
+    if constexpr (std::is_same_v<T, absl::Duration>) {
+      return DurationFromWire(static_cast<int64_t>(sent));
+    } else {
+      return static_cast<T>(sent);
+    }
+  }
+
+  absl::Status Read(absl::string_view, std::string& text) {
+    if (form == kDelimited) text = std::string(bytes);
+    return absl::OkStatus();
+  }
+  absl::Status Read(absl::string_view name, absl::Time& time) {
+    absl::Duration left;
+    TDOCK_RETURN_IF_ERROR(Read(name, left));
+    if (form == kVarint) time = name == "taken" ? now_ - left : now_ + left;
+    return absl::OkStatus();
+  }
+  absl::Status Read(absl::string_view, std::optional<RowId>& row) {
+    if (form == kVarint) row = value;
+    return absl::OkStatus();
+  }
+  // The batch follows the message.
+  absl::Status Read(absl::string_view, Batch&) { return absl::OkStatus(); }
+  absl::Status Read(absl::string_view, std::stop_token&) { return absl::OkStatus(); }
+  absl::Status Read(absl::string_view, Tags& tags) {
+    if (form != kDelimited) return absl::OkStatus();
+    TDOCK_ASSIGN_OR_RETURN(tags, DecodeTags(bytes));
+    return absl::OkStatus();
+  }
+  absl::Status Read(absl::string_view name, ColumnStatus& column) {
+    SentColumnStatus sent;
+    TDOCK_RETURN_IF_ERROR(Read(name, sent));
+    column = {std::move(sent.spec.name), sent.typed, sent.spec.type, sent.ready_cells};
+    return absl::OkStatus();
+  }
+  template <HasFields T>
+  absl::Status Read(absl::string_view, T& nested) {
+    return form == kDelimited ? FieldReceiver(now_, bytes).Fields(nested) : absl::OkStatus();
+  }
+  template <class T>
+  absl::Status Read(absl::string_view name, std::vector<T>& values) {
+    if constexpr (!IsNumber<T>) {
+      return form == kDelimited ? Read(name, values.emplace_back()) : absl::OkStatus();
+    } else {
+      const bool fixed = IsFixed<T>(name);
+      if (form == (fixed ? kFixed64 : kVarint)) values.push_back(FromVarint<T>(value));
+      if (form != kDelimited) return absl::OkStatus();
+      FieldReceiver sub(now_, bytes);
+      values.reserve(values.size() + (fixed ? bytes.size() / 8 : CountVarints(bytes)));
+      while (sub.ok() && !sub.done()) values.push_back(FromVarint<T>(fixed ? sub.Fixed(8) : sub.Varint()));
+      return sub.ok() ? absl::OkStatus() : Unreadable();
+    }
+  }
+
+  const absl::Time now_;
+  absl::string_view rest_;
+  bool ok_ = true;
+};
+
+}  // namespace
+
+template <HasFields T>
+std::string Encode(const T& value, absl::Time now) {
+  constexpr size_t kUsualBytes = 128;
+  std::string message;
+  message.reserve(kUsualBytes);
+  FieldSender(now, message).Fields(value);
+  return message;
+}
+
+template <HasFields T>
+absl::StatusOr<T> Decode(absl::string_view message, absl::Time now) {
+  T value;
+  TDOCK_RETURN_IF_ERROR(FieldReceiver(now, message).Fields(value));
+  return value;
+}
+
+std::string EncodeTags(const Tags& tags) {
+  SentTags sent;
+  for (const auto& [name, value] : tags) {
+    sent.names.push_back(name);
+    sent.values.push_back(value);
+  }
+  return Encode(sent);
+}
+
+absl::StatusOr<Tags> DecodeTags(absl::string_view message) {
+  TDOCK_ASSIGN_OR_RETURN(SentTags sent, Decode<SentTags>(message));
+  if (sent.names.size() != sent.values.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(sent.names.size(), " names of tags, but ", sent.values.size(), " values"));
+  }
+  Tags tags;
+  for (size_t i = 0; i < sent.names.size(); ++i) {
+    tags.insert_or_assign(std::move(sent.names[i]), std::move(sent.values[i]));
+  }
+  return tags;
+}
+
+absl::string_view FirstText(absl::string_view message) {
+  FieldReceiver fields(absl::UnixEpoch(), message);
+  return fields.Next() && fields.number == 1 && fields.form == kDelimited ? fields.bytes : absl::string_view();
+}
+
+uint64_t NumberIn(absl::string_view message, int field) {
+  uint64_t number = 0;
+  FieldReceiver fields(absl::UnixEpoch(), message);
+  while (fields.Next()) {
+    if (fields.number == field && fields.form == kVarint) number = fields.value;
+  }
+  return number;
+}
+
+int64_t CountIn(absl::string_view message, int field, bool packed) {
+  int64_t count = 0;
+  FieldReceiver fields(absl::UnixEpoch(), message);
+  while (fields.Next()) {
+    if (fields.number != field) continue;
+    count += packed && fields.form == kDelimited ? static_cast<int64_t>(CountVarints(fields.bytes)) : 1;
+  }
+  return count;
+}
+
+void AppendNumber(std::string& message, int field, uint64_t number) {
+  FieldSender sender(absl::UnixEpoch(), message);
+  sender.Key(field, kVarint);
+  sender.Varint(number);
+}
+
+#define TDOCK_MESSAGE(T)                                       \
+  template std::string Encode(const T& value, absl::Time now); \
+  template absl::StatusOr<T> Decode(absl::string_view message, absl::Time now);
+TDOCK_FOR_EACH(TDOCK_MESSAGE, ColumnSpec, PartitionOptions, PartitionRequest, RegisterRequest, ConsumerRequest,
+               PutRequest, TakeRequest, FetchRequest, LeaseRequest, RequeueRequest, StepRequest, PublishRequest,
+               FindRequest, ListRequest, ClearRequest, RowRequest, ListResult, PartitionStatus, ConsumerStatus,
+               RowStatus)
+#undef TDOCK_MESSAGE
+
+}  // namespace tdock::service
