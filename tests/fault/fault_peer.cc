@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "dock/service/wire/field_codec.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "recorded.h"
@@ -91,9 +92,9 @@ int Flood(const std::string& target, int calls, uint64_t rows) {
   std::vector<std::unique_ptr<rpc::ClientStream>> streams;
   for (int call = 1; call <= calls; ++call) {
     v1::Request request = rpc.NewRequest();
-    request.mutable_fetch()->set_partition(kPartition);
-    for (uint64_t row = 0; row < rows; ++row) request.mutable_fetch()->add_rows(row);
-    for (const char* column : {"tokens", "text"}) request.mutable_fetch()->add_columns(column);
+    FetchRequest fetch{.partition = kPartition, .columns = {"tokens", "text"}};
+    for (uint64_t row = 0; row < rows; ++row) fetch.rows.push_back(row);
+    request.set_fetch(service::Encode(fetch));
     // Its first message is never done with, so that no other is read.
     streams.push_back(rpc.Open(
         request, [](rpc::Pieces) { pause(); }, [](const absl::Status&) {}));

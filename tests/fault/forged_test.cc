@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "core/base/testing/fails.h"
-#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/field_codec.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
@@ -26,17 +26,15 @@ class Forged : public OverBoth {
     ASSERT_EQ(CreateAll(*dock_), absl::OkStatus());
   }
 
-  static v1::Request PutRequestOf(RawSocket& raw) {
+  static v1::Request PutRequestOf(RawSocket& raw, const std::string& partition = kPartition) {
     v1::Request request = raw.NewRequest();
-    service::Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
-    request.mutable_put()->set_has_frame(true);
+    request.set_put(service::Encode(PutRequest{.partition = partition}, absl::Now()));
+    service::AppendNumber(*request.mutable_put(), service::NumberOf(&PutRequest::batch), 1);
     return request;
   }
   static v1::Request FetchRequestOf(RawSocket& raw, uint64_t row) {
     v1::Request request = raw.NewRequest();
-    request.mutable_fetch()->set_partition(kPartition);
-    request.mutable_fetch()->add_rows(row);
-    request.mutable_fetch()->add_columns("text");
+    request.set_fetch(service::Encode(FetchRequest{.partition = kPartition, .rows = {row}, .columns = {"text"}}));
     return request;
   }
   std::unique_ptr<Dock> dock_;
@@ -86,8 +84,7 @@ TEST_P(Forged, SlotsThatChangeWhileTheyAreReadHarmNothingButTheirPut) {
     // On a loaded machine, the scribbler may not have run yet. After some of its passes, flags are neither 0 nor 1.
     const int before = passes;
     while (i == kPuts - 1 && refused == 0 && passes < before + 5) std::this_thread::yield();
-    v1::Request put = PutRequestOf(raw);
-    put.mutable_put()->set_partition("flags");
+    const v1::Request put = PutRequestOf(raw, "flags");
     const auto size = static_cast<uint32_t>(frame.size());
     ASSERT_TRUE(raw.SendCall(put) &&
                 raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call(), uint32_t{0}, size)));

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "core/base/rng.h"
 #include "core/base/testing/fails.h"
-#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/socket_address.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
@@ -111,8 +111,8 @@ TEST_P(Garbage, OfOtherProtocolsAndLengthsThatLieHarmsNobody) {
 
 // A put, as it is sent.
 v1::Request PutOf(v1::Request request) {
-  service::Encode(PutRequest{.partition = kPartition}, absl::Now(), request.mutable_put());
-  request.mutable_put()->set_has_frame(true);
+  request.set_put(service::Encode(PutRequest{.partition = kPartition}, absl::Now()));
+  service::AppendNumber(*request.mutable_put(), service::NumberOf(&PutRequest::batch), 1);
   return request;
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "dock/service/wire/field_codec.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
@@ -20,11 +21,8 @@ constexpr int kConnections = 1000;
 constexpr int kWaitsOfEach = 10;
 
 v1::Request WaitingTake(v1::Request request) {
-  request.mutable_take()->set_partition(kPartition);
-  request.mutable_take()->set_consumer("waited for");
-  request.mutable_take()->set_min(1);
-  request.mutable_take()->set_max(1);
-  request.mutable_take()->set_timeout(std::numeric_limits<int64_t>::max());
+  const TakeRequest take{.partition = kPartition, .consumer = "waited for", .deadline = absl::InfiniteFuture()};
+  request.set_take(service::Encode(take));
   return request;
 }
 

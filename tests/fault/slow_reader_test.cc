@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include "dock/service/wire/field_codec.h"
 #include "fault_fixture.h"
 #include "raw_socket.h"
 
@@ -73,10 +74,10 @@ TEST_P(SlowReaderOverSocket, IsNotReadFromAnyMore) {
   int asked = 0;
   for (; asked < 4000; ++asked) {
     v1::Request request = raw.NewRequest();
-    request.mutable_fetch()->set_partition(kPartition);
+    FetchRequest fetch{.partition = kPartition, .columns = {"mark", "tokens", "text"}};
     // Every other row: each cell is a view of its own.
-    for (uint64_t row = 0; row < kRows; row += 2) request.mutable_fetch()->add_rows(row);
-    for (const char* column : {"mark", "tokens", "text"}) request.mutable_fetch()->add_columns(column);
+    for (uint64_t row = 0; row < kRows; row += 2) fetch.rows.push_back(row);
+    request.set_fetch(service::Encode(fetch));
     if (!raw.Send(ControlMessage(service::SocketMessage::kCall, request.call(), request), Seconds(0.5))) break;
   }
   EXPECT_LT(asked, 4000) << "the server reads on";

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <iterator>
 #include <sstream>
 
 #include "absl/strings/numbers.h"
@@ -90,6 +91,9 @@ constexpr ConsumerFigure kConsumerFigures[] = {
      &ConsumerStatus::stale_dropped},
     {"tdock_reset_rows_total", "Rows that a consumer must process again.", true, &ConsumerStatus::reset},
 };
+
+// The others are the rows by state.
+static_assert(std::size(kConsumerFigures) + NamesOf(DeliveryState()).size() == CountFields<ConsumerStatus>());
 
 void AddConsumers(const std::vector<NamedPartition>& partitions, Families& families) {
   families.Gauge("tdock_consumer_rows", "Rows by their state for a consumer.");

@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/utf8.h"
-#include "dock/service/console/text_table.h"
 
 namespace tdock::console {
 namespace {
@@ -83,20 +82,6 @@ absl::Status Check(const ServeOptions& options) {
     wrong.push_back(absl::StrCat(flag, ": give 0 to ", absl::ToInt64Seconds(kLongestTime), " seconds"));
   }
   return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
-}
-
-std::string Describe(const ServeOptions& options) {
-  std::string text;
-  if (!options.listen.empty()) {
-    absl::StrAppend(&text, "tcp      ", options.listen, options.tls_cert.empty() ? "" : ", TLS",
-                    options.tls_ca.empty() ? "" : ", client certificates required",
-                    options.token_file.empty() ? ", no token" : ", with a token",
-                    options.insecure ? ", insecure: anyone who reaches it may read and write" : "", "\n");
-  }
-  if (!options.socket.empty()) absl::StrAppend(&text, "unix     ", options.socket, "\n");
-  absl::StrAppend(&text, "memory   ", options.memory_bytes == 0 ? "no limit" : Mebibytes(options.memory_bytes), "\n");
-  if (!options.metrics.empty()) absl::StrAppend(&text, "status   http://", options.metrics, "/\n");
-  return text;
 }
 
 }  // namespace tdock::console

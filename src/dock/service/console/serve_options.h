@@ -50,7 +50,4 @@ std::string DefaultSocket(absl::string_view runtime_dir, unsigned uid);
 // InvalidArgument with every problem of the options, one per line.
 absl::Status Check(const ServeOptions& options);
 
-// One line each: where the server listens, and which protections are off.
-std::string Describe(const ServeOptions& options);
-
 }  // namespace tdock::console

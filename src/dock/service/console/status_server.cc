@@ -25,7 +25,8 @@ constexpr char kHtml[] = "text/html; charset=utf-8";
 
 constexpr size_t kMaxConnections = 256;
 constexpr size_t kMaxUnreadBytes = 64 << 20;  // of all responses
-constexpr uint64_t kMaxBodyBytes = 1024;      // of a request, which needs none
+constexpr size_t kMaxHeadBytes = 16 << 10;
+constexpr uint64_t kMaxBodyBytes = 1024;  // of a request, which needs none
 
 // A number that pages of other origins cannot know.
 std::string Nonce() {
@@ -80,7 +81,7 @@ class HttpStatusServer final : public StatusServer {
   absl::Status Listen(const HostPort& address) {
     http::ServerOptions http{.host = NumericHost(address.host), .port = address.port, .threads = options_.threads};
     http.limits = {.max_connections = kMaxConnections,
-                   .max_head_bytes = options_.max_request_bytes,
+                   .max_head_bytes = kMaxHeadBytes,
                    .max_body_bytes = kMaxBodyBytes,
                    .max_all_unread_bytes = kMaxUnreadBytes,
                    .request_timeout = options_.request_timeout,

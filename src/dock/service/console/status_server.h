@@ -32,7 +32,6 @@ struct StatusServerOptions {
   int threads = 4;
   // In real time: for a request to arrive, for the next one of its connection, and without a byte of its response read.
   absl::Duration request_timeout = absl::Seconds(5);
-  size_t max_request_bytes = 16 << 10;
   // Gets a sentence when connections cannot be accepted, and when they can again. On a thread of the server.
   std::function<void(const std::string&)> log = {};
 };

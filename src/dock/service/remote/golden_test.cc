@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "dock/service/remote/envelope.h"
-#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/fields.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/socket_message.h"
-#include "dock/service/wire/status_codec.h"
 #include "dock/table/rows_data.h"
 #include "tdock/frame.h"
 
@@ -69,105 +69,75 @@ v1::Request Numbered(uint64_t call) {
 // A request of each kind, with its name.
 std::vector<std::pair<std::string, v1::Request>> Requests() {
   std::vector<std::pair<std::string, v1::Request>> all;
-  const auto add = [&](const std::string& name, const std::function<void(v1::Request&)>& fill) {
-    v1::Request request = Numbered(all.size() + 1);
-    fill(request);
-    all.emplace_back(name, std::move(request));
+  const auto add = [&](const std::string& name) -> v1::Request& {
+    return all.emplace_back(name, Numbered(all.size() + 1)).second;
   };
-  add("create_partition", [](v1::Request& request) {
-    Encode(PartitionOptions{.name = "train",
-                            .columns = {{"mask", ColumnType::Dense(DType::kBool, {2, 3})}, {"text", {}}},
-                            .growing = true,
-                            .group_size = 4,
-                            .retain_for = {"actor"},
-                            .max_rows = 100,
-                            .max_bytes = 1 << 20,
-                            .row_bytes = 1000,
-                            .refuse_nan = true},
-           request.mutable_create_partition());
-  });
-  add("register_consumer", [](v1::Request& request) {
-    Encode("train",
-           ConsumerOptions{.name = "actor",
-                           .reads = {"tokens"},
-                           .reads_optional = {"reward"},
-                           .writes = {"text"},
-                           .unit = Unit::kGroup,
-                           .sampler = Sampler::kLengthBalanced,
-                           .seed = 5,
-                           .length_column = "tokens",
-                           .ranks = 2,
-                           .lease_duration = absl::Seconds(30),
-                           .max_deliveries = 3,
-                           .checkpointed = true},
-           request.mutable_register_consumer());
-  });
-  add("put_without_frame", [](v1::Request& request) {
-    Encode(PutRequest{.partition = "train", .new_rows = 3}, kNow, request.mutable_put());
-  });
-  add("take", [](v1::Request& request) {
-    Encode(TakeRequest{.partition = "train",
-                       .consumer = "actor",
-                       .min = 2,
-                       .max = 8,
-                       .rank = 1,
-                       .deadline = absl::InfiniteFuture()},
-           kNow, request.mutable_take());
-  });
-  add("fetch", [](v1::Request& request) {
-    Encode(FetchRequest{.partition = "train", .rows = {1, 300}, .columns = {"text"}, .deadline = kNow}, kNow,
-           request.mutable_fetch());
-  });
-  const LeaseRequest lease{.partition = "train", .lease = 9, .rows = {1, 2}, .step = 4};
-  add("complete", [&](v1::Request& request) { Encode(lease, request.mutable_complete()); });
-  add("release", [&](v1::Request& request) { Encode(lease, request.mutable_release()); });
-  add("renew", [&](v1::Request& request) { Encode(lease, request.mutable_renew()); });
-  add("drop", [&](v1::Request& request) { Encode(lease, request.mutable_drop()); });
-  add("requeue", [](v1::Request& request) {
-    Encode(RequeueRequest{.partition = "train", .consumer = "actor", .rows = {5}}, request.mutable_requeue());
-  });
-  const StepRequest step{.partition = "train", .consumer = "actor", .step = 4, .weights_version = 2};
-  add("commit", [&](v1::Request& request) { Encode(step, request.mutable_commit()); });
-  add("rollback", [&](v1::Request& request) { Encode(step, request.mutable_rollback()); });
-  add("list", [](v1::Request& request) {
-    Encode(ListRequest{.partition = "train",
-                       .tags = {{"split", "train"}},
-                       .ready_for = "actor",
-                       .having = {"text"},
-                       .from = 3,
-                       .limit = 10},
-           request.mutable_list());
-  });
-  add("clear",
-      [](v1::Request& request) { Encode(ClearRequest{.partition = "train", .groups = {7}}, request.mutable_clear()); });
-  add("drop_partition", [](v1::Request& request) { request.mutable_drop_partition()->set_partition("train"); });
-  add("list_partitions", [](v1::Request& request) { request.mutable_list_partitions(); });
-  const auto name_consumer = [](v1::ConsumerName* name) {
-    name->set_partition("train");
-    name->set_consumer("actor");
-  };
-  add("drop_consumer", [&](v1::Request& request) { name_consumer(request.mutable_drop_consumer()); });
-  add("get_consumer_status", [&](v1::Request& request) { name_consumer(request.mutable_get_consumer_status()); });
-  add("explain", [&](v1::Request& request) { name_consumer(request.mutable_explain()); });
-  add("publish_weights", [](v1::Request& request) {
-    request.mutable_publish_weights()->set_partition("train");
-    request.mutable_publish_weights()->set_version(12);
-  });
-  add("find_rows", [](v1::Request& request) {
-    request.mutable_find_rows()->set_partition("train");
-    request.mutable_find_rows()->add_keys("a");
-  });
-  add("seal", [](v1::Request& request) { request.mutable_seal()->set_partition("train"); });
-  add("get_status", [](v1::Request& request) { request.mutable_get_status()->set_partition("train"); });
-  add("ping", [](v1::Request& request) { request.mutable_ping(); });
-  add("cancel", [](v1::Request& request) {
-    request.set_call(0);
-    request.mutable_cancel()->set_call(4);
-  });
-  add("acknowledge", [](v1::Request& request) {
-    request.set_call(0);
-    request.mutable_acknowledge()->add_pins(4);
-  });
+  add("create_partition")
+      .set_create_partition(
+          Encode(PartitionOptions{.name = "train",
+                                  .columns = {{"mask", ColumnType::Dense(DType::kBool, {2, 3})}, {"text", {}}},
+                                  .growing = true,
+                                  .group_size = 4,
+                                  .retain_for = {"actor"},
+                                  .max_rows = 100,
+                                  .max_bytes = 1 << 20,
+                                  .row_bytes = 1000,
+                                  .refuse_nan = true}));
+  add("register_consumer")
+      .set_register_consumer(Encode(RegisterRequest{.partition = "train",
+                                                    .options = {.name = "actor",
+                                                                .reads = {"tokens"},
+                                                                .reads_optional = {"reward"},
+                                                                .writes = {"text"},
+                                                                .unit = Unit::kGroup,
+                                                                .sampler = Sampler::kLengthBalanced,
+                                                                .seed = 5,
+                                                                .length_column = "tokens",
+                                                                .ranks = 2,
+                                                                .lease_duration = absl::Seconds(30),
+                                                                .max_deliveries = 3,
+                                                                .checkpointed = true}}));
+  add("put_without_frame").set_put(Encode(PutRequest{.partition = "train", .new_rows = 3}, kNow));
+  add("take").set_take(Encode(
+      TakeRequest{
+          .partition = "train", .consumer = "actor", .min = 2, .max = 8, .rank = 1, .deadline = absl::InfiniteFuture()},
+      kNow));
+  add("fetch").set_fetch(
+      Encode(FetchRequest{.partition = "train", .rows = {1, 300}, .columns = {"text"}, .deadline = kNow}, kNow));
+  const std::string lease = Encode(LeaseRequest{.partition = "train", .lease = 9, .rows = {1, 2}, .step = 4});
+  add("complete").set_complete(lease);
+  add("release").set_release(lease);
+  add("renew").set_renew(lease);
+  add("drop").set_drop(lease);
+  add("requeue").set_requeue(Encode(RequeueRequest{.partition = "train", .consumer = "actor", .rows = {5}}));
+  const std::string step =
+      Encode(StepRequest{.partition = "train", .consumer = "actor", .step = 4, .weights_version = 2});
+  add("commit").set_commit(step);
+  add("rollback").set_rollback(step);
+  add("list").set_list(Encode(ListRequest{.partition = "train",
+                                          .tags = {{"split", "train"}},
+                                          .ready_for = "actor",
+                                          .having = {"text"},
+                                          .from = 3,
+                                          .limit = 10}));
+  add("clear").set_clear(Encode(ClearRequest{.partition = "train", .groups = {7}}));
+  const std::string partition = Encode(PartitionRequest{"train"}), consumer = Encode(ConsumerRequest{"train", "actor"});
+  add("drop_partition").set_drop_partition(partition);
+  add("list_partitions").set_list_partitions("");
+  add("drop_consumer").set_drop_consumer(consumer);
+  add("get_consumer_status").set_get_consumer_status(consumer);
+  add("explain").set_explain(consumer);
+  add("publish_weights").set_publish_weights(Encode(PublishRequest{"train", 12}));
+  add("find_rows").set_find_rows(Encode(FindRequest{"train", {"a"}}));
+  add("seal").set_seal(partition);
+  add("get_status").set_get_status(partition);
+  add("ping").set_ping("");
+  v1::Request& cancel = add("cancel");
+  cancel.set_call(0);
+  cancel.mutable_cancel()->set_call(4);
+  v1::Request& acknowledge = add("acknowledge");
+  acknowledge.set_call(0);
+  acknowledge.mutable_acknowledge()->add_pins(4);
   return all;
 }
 
@@ -210,7 +180,7 @@ TEST(GoldenMessages, OfTheBeginningOfAConnectionAreAsTheyWere) {
   welcome.set_session(kSession);
   welcome.set_instance(0x0123456789abcdef);
   welcome.set_resumed(true);
-  welcome.add_units()->set_number(0);
+  welcome.add_units("");
   welcome.set_upload_slots(16);
   welcome.set_upload_slot_bytes(1 << 20);
   welcome.set_max_frame_bytes(uint64_t{16} << 30);
@@ -234,26 +204,29 @@ TEST(GoldenMessages, OfRequestsMeanWhatWasAsked) {
     }
     return v1::Request();
   };
-  const absl::StatusOr<PartitionOptions> partition = Decode(body("create_partition").create_partition());
+  const auto partition = Decode<PartitionOptions>(body("create_partition").create_partition());
   ASSERT_EQ(partition.status(), absl::OkStatus());
   EXPECT_EQ(partition->columns.front().type, ColumnType::Dense(DType::kBool, {2, 3}));
   EXPECT_EQ(partition->max_bytes, 1 << 20);
-  const absl::StatusOr<ConsumerOptions> consumer = Decode(body("register_consumer").register_consumer());
+  const auto consumer = Decode<RegisterRequest>(body("register_consumer").register_consumer());
   ASSERT_EQ(consumer.status(), absl::OkStatus());
-  EXPECT_EQ(consumer->sampler, Sampler::kLengthBalanced);
-  EXPECT_EQ(consumer->lease_duration, absl::Seconds(30));
-  const TakeRequest take = Decode(body("take").take(), kNow);
+  EXPECT_EQ(consumer->options.sampler, Sampler::kLengthBalanced);
+  EXPECT_EQ(consumer->options.lease_duration, absl::Seconds(30));
+  EXPECT_EQ(consumer->options.max_version_lag, INT64_MAX);
+  const TakeRequest take = Decode<TakeRequest>(body("take").take(), kNow).value();
   EXPECT_EQ(take.max, 8);
   EXPECT_EQ(take.deadline, absl::InfiniteFuture());
-  EXPECT_EQ(Decode(body("fetch").fetch(), kNow).rows, (std::vector<RowId>{1, 300}));
-  EXPECT_EQ(Decode(body("complete").complete()).step, 4);
-  EXPECT_EQ(Decode(body("clear").clear())->groups, std::vector<GroupId>{7});
+  const FetchRequest fetch = Decode<FetchRequest>(body("fetch").fetch(), kNow).value();
+  EXPECT_EQ(fetch.rows, (std::vector<RowId>{1, 300}));
+  EXPECT_EQ(fetch.deadline, kNow);
+  EXPECT_EQ(Decode<LeaseRequest>(body("complete").complete())->step, 4);
+  EXPECT_EQ(Decode<ClearRequest>(body("clear").clear())->groups, std::vector<GroupId>{7});
 }
 
 TEST(GoldenMessages, OfAPutWithItsFrameAreAsTheyWere) {
   v1::Request request = Numbered(5);
-  Encode(SmallPut(), kNow, request.mutable_put());
-  ASSERT_TRUE(request.put().has_frame());
+  request.set_put(Encode(SmallPut(), kNow));
+  ASSERT_EQ(NumberIn(request.put(), NumberOf(&PutRequest::batch)), 1u);
   const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(request.SerializeAsString(), SmallBatch());
   ASSERT_EQ(messages.status(), absl::OkStatus());
   const std::string envelope = Joined(*messages);
@@ -295,13 +268,12 @@ TEST(GoldenMessages, OfRepliesAreAsTheyWere) {
   range.mutable_put()->set_count(5);
   ExpectGolden("reply_put_range", ControlMessage(SocketMessage::kReply, 6, range));
   v1::Reply status;
-  Encode(PartitionStatus{.sealed = true,
-                         .weights_version = 3,
-                         .rows = 2,
-                         .held_bytes = 128,
-                         .columns = {{"text", true, ColumnType::Bytes(), 2}},
-                         .consumers = {{"actor", {.ready = 1, .leased = 1}}}},
-         status.mutable_status());
+  status.set_status(Encode(PartitionStatus{.sealed = true,
+                                           .weights_version = 3,
+                                           .rows = 2,
+                                           .held_bytes = 128,
+                                           .columns = {{"text", true, ColumnType::Bytes(), 2}},
+                                           .consumers = {{"actor", {.ready = 1, .leased = 1}}}}));
   ExpectGolden("reply_status", ControlMessage(SocketMessage::kReply, 6, status));
   ExpectGolden("consumed", NumbersMessage(SocketMessage::kConsumed, 6, uint32_t{3}));
   ExpectGolden("segment", NumbersMessage(SocketMessage::kSegment, 0, uint64_t{12}, uint64_t{64} << 20));

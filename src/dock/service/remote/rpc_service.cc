@@ -11,8 +11,10 @@
 #include "core/base/utf8.h"
 #include "dock/service/remote/answer_gate.h"
 #include "dock/service/remote/envelope.h"
+#include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/fields.h"
 #include "dock/service/wire/rows_codec.h"
-#include "dock/service/wire/status_codec.h"
 #include "dock/store/warm_memory.h"
 
 namespace tdock::service {
@@ -147,11 +149,11 @@ class RequestHandler final : public rpc::CallHandler {
       // The client treats it as not carried out.
       return absl::AbortedError("there is no such session: the server was restarted, or has ended it");
     }
-    if (!request_.has_put() || !request_.put().has_frame()) return nullptr;
+    if (!HasFrame(request_)) return nullptr;
     FrameLimits limits;
     limits.max_frame_bytes = service_.max_frame_bytes();
     // If there is no such partition, the dock says so when it gets the put.
-    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(request_.put());
+    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(FirstText(request_.put()));
     return std::make_unique<FrameReader>(limits, [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
       return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
     });

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "dock/service/wire/field_codec.h"
+#include "tdock/verbs.h"
+
 namespace tdock::service {
 namespace {
 
@@ -14,124 +17,46 @@ int64_t PayloadBytes(const Batch& batch) {
 
 }  // namespace
 
-absl::string_view PartitionOf(const v1::Request& request) {
+absl::string_view BodyOf(const v1::Request& request) {
   switch (request.body_case()) {
-    case v1::Request::kCreatePartition:
-      return request.create_partition().name();
-    case v1::Request::kDropPartition:
-      return request.drop_partition().partition();
-    case v1::Request::kRegisterConsumer:
-      return request.register_consumer().partition();
-    case v1::Request::kDropConsumer:
-      return request.drop_consumer().partition();
-    case v1::Request::kPut:
-      return request.put().partition();
-    case v1::Request::kTake:
-      return request.take().partition();
-    case v1::Request::kFetch:
-      return request.fetch().partition();
-    case v1::Request::kComplete:
-      return request.complete().partition();
-    case v1::Request::kRelease:
-      return request.release().partition();
-    case v1::Request::kRenew:
-      return request.renew().partition();
-    case v1::Request::kDrop:
-      return request.drop().partition();
-    case v1::Request::kRequeue:
-      return request.requeue().partition();
-    case v1::Request::kCommit:
-      return request.commit().partition();
-    case v1::Request::kRollback:
-      return request.rollback().partition();
-    case v1::Request::kPublishWeights:
-      return request.publish_weights().partition();
-    case v1::Request::kFindRows:
-      return request.find_rows().partition();
-    case v1::Request::kList:
-      return request.list().partition();
-    case v1::Request::kSeal:
-      return request.seal().partition();
-    case v1::Request::kClear:
-      return request.clear().partition();
-    case v1::Request::kGetStatus:
-      return request.get_status().partition();
-    case v1::Request::kGetConsumerStatus:
-      return request.get_consumer_status().partition();
-    case v1::Request::kExplain:
-      return request.explain().partition();
-    case v1::Request::kGetRowStatus:
-      return request.get_row_status().partition();
+#define TDOCK_BODY(Verb, RequestOf, ReplyOf, name, number, repeatable) \
+  case v1::Request::k##Verb:                                           \
+    static_assert(v1::Request::k##Verb == number);                     \
+    return request.name();
+    TDOCK_VERBS(TDOCK_BODY)
+#undef TDOCK_BODY
     default:
       return "";
   }
 }
 
-const v1::LeaseRows* LeaseRowsOf(const v1::Request& request) {
-  switch (request.body_case()) {
-    case v1::Request::kComplete:
-      return &request.complete();
-    case v1::Request::kRelease:
-      return &request.release();
-    case v1::Request::kRenew:
-      return &request.renew();
-    case v1::Request::kDrop:
-      return &request.drop();
+std::string& MutableBody(v1::Request& request, int number) {
+  switch (number) {
+#define TDOCK_BODY(Verb, RequestOf, ReplyOf, name, number, repeatable) \
+  case number:                                                         \
+    return *request.mutable_##name();
+    TDOCK_VERBS(TDOCK_BODY)
+#undef TDOCK_BODY
     default:
-      return nullptr;
+      return *request.mutable_ping();
   }
+}
+
+bool HasFrame(const v1::Request& request) {
+  return request.has_put() && NumberIn(request.put(), NumberOf(&PutRequest::batch)) != 0;
+}
+
+bool IsOfLease(const v1::Request& request) {
+  return request.has_complete() || request.has_release() || request.has_renew() || request.has_drop();
 }
 
 const char* NameOf(const v1::Request& request) {
   switch (request.body_case()) {
-    case v1::Request::kCreatePartition:
-      return "creates a partition";
-    case v1::Request::kDropPartition:
-      return "drops a partition";
-    case v1::Request::kListPartitions:
-      return "lists partitions";
-    case v1::Request::kRegisterConsumer:
-      return "registers a consumer";
-    case v1::Request::kDropConsumer:
-      return "drops a consumer";
-    case v1::Request::kPut:
-      return "does a put";
-    case v1::Request::kTake:
-      return "does a take";
-    case v1::Request::kFetch:
-      return "does a fetch";
-    case v1::Request::kComplete:
-      return "completes rows";
-    case v1::Request::kRelease:
-      return "releases rows";
-    case v1::Request::kRenew:
-      return "renews a lease";
-    case v1::Request::kDrop:
-      return "drops rows";
-    case v1::Request::kRequeue:
-      return "requeues rows";
-    case v1::Request::kCommit:
-      return "commits a step";
-    case v1::Request::kRollback:
-      return "rolls back";
-    case v1::Request::kPublishWeights:
-      return "publishes weights";
-    case v1::Request::kFindRows:
-      return "finds rows";
-    case v1::Request::kList:
-      return "lists rows";
-    case v1::Request::kSeal:
-      return "seals a partition";
-    case v1::Request::kClear:
-      return "clears rows";
-    case v1::Request::kGetStatus:
-      return "asks for the state of a partition";
-    case v1::Request::kGetConsumerStatus:
-      return "asks for the state of a consumer";
-    case v1::Request::kExplain:
-      return "explains what a consumer waits for";
-    case v1::Request::kGetRowStatus:
-      return "asks for the state of a row";
+#define TDOCK_NAME(Verb, RequestOf, ReplyOf, name, number, repeatable) \
+  case v1::Request::k##Verb:                                           \
+    return "does a " #name;
+    TDOCK_VERBS(TDOCK_NAME)
+#undef TDOCK_NAME
     case v1::Request::kCancel:
       return "cancels a call";
     case v1::Request::kAcknowledge:
@@ -144,34 +69,39 @@ const char* NameOf(const v1::Request& request) {
 }
 
 bool TakesLong(const v1::Request& request, const Batch& batch, const dock::ServedDock::Load& load) {
-  constexpr int64_t kManyColumns = 128;
+  constexpr int64_t kManyColumns = dock::ServedDock::Load::kManyColumns;
   constexpr int64_t kManyBytes = 1 << 20;
   constexpr int kManyKeys = 1024, kManyRanks = 1024;
   // It may have to wait for a long call.
   if (load.busy || load.scarce) return true;
-  if (const v1::LeaseRows* const held = LeaseRowsOf(request); held != nullptr) {
-    return !request.has_renew() && load.IsLong(held->rows_size() > 0 ? held->rows_size() : load.held_rows);
+  const absl::string_view body = BodyOf(request);
+  if (IsOfLease(request)) {
+    const int64_t rows = CountIn(body, &LeaseRequest::rows);
+    return !request.has_renew() && load.IsLong(rows > 0 ? rows : load.held_rows);
   }
   switch (request.body_case()) {
     case v1::Request::kPut: {
-      const int64_t rows = std::max({batch.rows(), request.put().new_rows(), int64_t{request.put().rows_size()}});
-      const auto columns = static_cast<int64_t>(batch.columns().size());
-      return load.IsLong(rows) || columns > kManyColumns || PayloadBytes(batch) > kManyBytes;
+      const auto new_rows = static_cast<int64_t>(NumberIn(body, NumberOf(&PutRequest::new_rows)));
+      const int64_t rows = std::max({batch.rows(), new_rows, CountIn(body, &PutRequest::rows)});
+      return load.IsLongPut(rows, static_cast<int64_t>(batch.columns().size())) || PayloadBytes(batch) > kManyBytes;
     }
     case v1::Request::kTake:
-      if (request.take().rows_size() > 0) return load.IsLong(request.take().rows_size());
-      return load.IsLong(std::min(std::min(request.take().max(), load.rows) * load.group_size, load.rows));
+      return load.IsLongTake(CountIn(body, &TakeRequest::rows),
+                             static_cast<int64_t>(NumberIn(body, NumberOf(&TakeRequest::max))));
     case v1::Request::kFetch:
-      return int64_t{request.fetch().rows_size()} * (1 + request.fetch().columns_size()) >
-             dock::ServedDock::Load::kManyCells;
+      return load.IsLongFetch(CountIn(body, &FetchRequest::rows), CountIn(body, &FetchRequest::columns));
     case v1::Request::kFindRows:
-      return request.find_rows().keys_size() > kManyKeys;
+      return CountIn(body, &FindRequest::keys) > kManyKeys;
     case v1::Request::kCreatePartition:
-      return request.create_partition().columns_size() > kManyColumns;
+      return CountIn(body, &PartitionOptions::columns) > kManyColumns;
     case v1::Request::kRegisterConsumer: {
-      const v1::RegisterConsumer& consumer = request.register_consumer();
-      const int names = consumer.reads_size() + consumer.reads_optional_size() + consumer.writes_size();
-      return load.IsLong(load.rows) || names > kManyColumns || consumer.ranks() > kManyRanks;
+      // Its options are numbered on.
+      int64_t names = 0;
+      for (const auto list : {&ConsumerOptions::reads, &ConsumerOptions::reads_optional, &ConsumerOptions::writes}) {
+        names += CountIn(body, NumberOf(list) + 1, /*packed=*/false);
+      }
+      const auto ranks = static_cast<int64_t>(NumberIn(body, NumberOf(&ConsumerOptions::ranks) + 1));
+      return load.IsLong(load.rows) || names > kManyColumns || ranks > kManyRanks;
     }
     case v1::Request::kGetStatus:
     case v1::Request::kGetRowStatus:

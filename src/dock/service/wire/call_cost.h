@@ -8,10 +8,14 @@
 
 namespace tdock::service {
 
-// The partition that a request is for; empty if it is for none.
-absl::string_view PartitionOf(const v1::Request& request);
-// The lease of a call under a lease; null for other calls.
-const v1::LeaseRows* LeaseRowsOf(const v1::Request& request);
+// The fields of a request (field_codec.h); empty for other messages.
+absl::string_view BodyOf(const v1::Request& request);
+// Makes it a request of the verb of this number.
+std::string& MutableBody(v1::Request& request, int number);
+// True for a put that a frame follows.
+bool HasFrame(const v1::Request& request);
+// True for a LeaseRequest.
+bool IsOfLease(const v1::Request& request);
 
 // A description of the request, for people.
 const char* NameOf(const v1::Request& request);

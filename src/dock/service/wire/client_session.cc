@@ -8,9 +8,9 @@
 #include "absl/time/clock.h"
 #include "core/base/retry.h"
 #include "core/base/status.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/service.h"
-#include "dock/service/wire/status_codec.h"
 
 namespace tdock::service {
 namespace {
@@ -26,9 +26,10 @@ bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
 
 // How long the call may wait on the server, if it says so.
 void SetTimeout(absl::Duration left, v1::Request& request) {
-  if (request.has_put()) request.mutable_put()->set_timeout(ToWire(left));
-  if (request.has_take()) request.mutable_take()->set_timeout(ToWire(left));
-  if (request.has_fetch()) request.mutable_fetch()->set_timeout(ToWire(left));
+  const auto timeout = static_cast<uint64_t>(ToWire(left));
+  if (request.has_put()) AppendNumber(*request.mutable_put(), NumberOf(&PutRequest::deadline), timeout);
+  if (request.has_take()) AppendNumber(*request.mutable_take(), NumberOf(&TakeRequest::deadline), timeout);
+  if (request.has_fetch()) AppendNumber(*request.mutable_fetch(), NumberOf(&FetchRequest::deadline), timeout);
 }
 
 absl::string_view KindOf(const v1::Request& request) {

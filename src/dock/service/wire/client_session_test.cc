@@ -10,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 
 namespace tdock::service {
@@ -122,10 +123,11 @@ TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
     const absl::Duration wait = for_ever ? absl::InfiniteDuration() : kHour;
     const absl::Time begin = absl::Now();
     v1::Request take;
-    take.mutable_take()->set_timeout(absl::ToInt64Nanoseconds(wait));
+    take.set_take(Encode(TakeRequest{.deadline = begin + wait}, begin));
     ASSERT_EQ(session_->Call(take, Batch(), {.wait = wait, .repeatable = true}).status(), absl::OkStatus());
     ASSERT_EQ(script_.calls.size(), 2u);
-    const absl::Duration again = DurationFromWire(script_.calls[1].take().timeout());
+    const absl::Duration again =
+        DurationFromWire(static_cast<int64_t>(NumberIn(script_.calls[1].take(), NumberOf(&TakeRequest::deadline))));
     if (for_ever) {
       EXPECT_EQ(again, absl::InfiniteDuration());
     } else {

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tdock.pb.h"
-#include "tdock/rows.h"
 
 namespace tdock::service {
 
@@ -34,24 +33,8 @@ std::vector<T> Numbers(const Repeated& values) {
   return {values.begin(), values.end()};
 }
 
-void Encode(const ColumnSpec& spec, v1::ColumnSpec* message);
-// InvalidArgument for an unknown kind or element type.
-absl::StatusOr<ColumnSpec> Decode(const v1::ColumnSpec& message);
-
-void Encode(const Tags& tags, v1::Tags* message);
-// InvalidArgument for names without values.
-absl::StatusOr<Tags> Decode(const v1::Tags& message);
-
-// A number that is a value of an enum, 0 to `last`. InvalidArgument otherwise, naming the field.
-template <class Enum>
-absl::StatusOr<Enum> DecodeEnum(absl::string_view what, uint32_t value, Enum last);
-
-absl::Status CheckEnum(absl::string_view what, uint32_t value, uint32_t last);
-
-template <class Enum>
-absl::StatusOr<Enum> DecodeEnum(absl::string_view what, uint32_t value, Enum last) {
-  if (absl::Status status = CheckEnum(what, value, static_cast<uint32_t>(last)); !status.ok()) return status;
-  return static_cast<Enum>(value);
-}
+// The error of a call. A code that absl does not know becomes Unknown.
+void Encode(const absl::Status& status, v1::Reply* reply);
+absl::Status StatusOf(const v1::Reply& reply);
 
 }  // namespace tdock::service

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/testing/sanitized.h"
-#include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/testing/loop_cpu.h"
 #include "dock/service/wire/testing/serve.h"
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 #include "dock/table/rows_data.h"
 
@@ -54,7 +55,7 @@ void EncodeLabels(const Rows& rows, v1::Rows* message) {
       continue;
     }
     const auto [entry, is_new] = numbers.try_emplace(tags, static_cast<uint32_t>(numbers.size()) + 1);
-    if (is_new) Encode(tags, message->add_tag_sets());
+    if (is_new) message->add_tag_sets(EncodeTags(tags));
     message->add_tags(entry->second);
   }
 }
@@ -244,10 +245,10 @@ absl::Status CheckLists(const v1::Rows& message) {
   return fits("epochs", message.epochs_size());
 }
 
-absl::Status DecodeTags(const v1::Rows& message, Rows::Data& data) {
+absl::Status DecodeTagSets(const v1::Rows& message, Rows::Data& data) {
   std::vector<std::shared_ptr<const Tags>> sets = {nullptr};
-  for (const v1::Tags& tags : message.tag_sets()) {
-    TDOCK_ASSIGN_OR_RETURN(Tags decoded, Decode(tags));
+  for (const std::string& tags : message.tag_sets()) {
+    TDOCK_ASSIGN_OR_RETURN(Tags decoded, DecodeTags(tags));
     sets.push_back(std::make_shared<const Tags>(std::move(decoded)));
   }
   for (uint32_t number : message.tags()) {
@@ -293,7 +294,7 @@ void Encode(const Rows& rows, v1::Rows* message) {
   for (size_t i = 0; aged && i < count; ++i) message->add_ages(rows.age(i));
   for (size_t i = 0; sent_back && i < count; ++i) message->add_epochs(rows.epoch(i));
   EncodeLabels(rows, message);
-  for (const ColumnSpec& column : rows.columns()) Encode(column, message->add_columns());
+  for (const ColumnSpec& column : rows.columns()) message->add_columns(Encode(column));
   EncodeCells(rows, message);
   for (const auto& [cell, pieces] : Rows::Data::Of(rows).pieces) {
     v1::CellPieces* const added = message->add_pieces();
@@ -386,7 +387,7 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
         ++column;
         row = 0;
         const NamedColumn& named = frame.columns()[static_cast<size_t>(column)];
-        const std::string& name = message.columns(static_cast<int>(column)).name();
+        const absl::string_view name = FirstText(message.columns(static_cast<int>(column)));
         if (named.name != name || named.column.rows() != rows) {
           return absl::InvalidArgumentError(absl::StrCat("a frame with ", named.column.rows(), " rows of column '",
                                                          EscapeForMessage(named.name), "' instead of ", rows, " of '",
@@ -451,12 +452,12 @@ absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
   data.keys = Strings(message.keys());
   data.ages.assign(message.ages().begin(), message.ages().end());
   data.epochs.assign(message.epochs().begin(), message.epochs().end());
-  TDOCK_RETURN_IF_ERROR(DecodeTags(message, data));
+  TDOCK_RETURN_IF_ERROR(DecodeTagSets(message, data));
 
   auto columns = std::make_shared<std::vector<ColumnSpec>>();
   std::vector<int64_t> items;
-  for (const v1::ColumnSpec& column : message.columns()) {
-    TDOCK_ASSIGN_OR_RETURN(ColumnSpec spec, Decode(column));
+  for (const std::string& column : message.columns()) {
+    TDOCK_ASSIGN_OR_RETURN(ColumnSpec spec, Decode<ColumnSpec>(column));
     TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(spec.type));
     items.push_back(item);
     columns->push_back(std::move(spec));

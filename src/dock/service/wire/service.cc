@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,10 +14,10 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_codec.h"
 #include "dock/service/wire/rows_codec.h"
-#include "dock/service/wire/status_codec.h"
+#include "tdock/verbs.h"
 
 namespace tdock::service {
 namespace {
@@ -88,16 +89,30 @@ void EncodeRowsOfPut(std::span<const RowId> rows, bool as_range, v1::PutResult* 
 }
 
 // A decoded message, which may take several times the memory of its wire form.
-template <class T, class... Arguments>
-absl::StatusOr<T> DecodeAs(const Arguments&... arguments) {
-  return OrNoMemory("the request", [&]() -> absl::StatusOr<T> { return Decode(arguments...); });
+template <class T>
+absl::StatusOr<T> DecodeAs(absl::string_view message, absl::Time now = absl::UnixEpoch()) {
+  return OrNoMemory("the request", [&]() -> absl::StatusOr<T> { return Decode<T>(message, now); });
 }
 
 std::span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>& numbers) {
   return {numbers.data(), static_cast<size_t>(numbers.size())};
 }
 
-void EncodeAll(std::span<const RowId> rows, v1::RowIds* message) { Append(rows, message->mutable_rows()); }
+void SetReply(const std::vector<std::string>& names, absl::Time, v1::Reply& reply) {
+  Append(names, reply.mutable_names()->mutable_names());
+}
+void SetReply(const std::vector<RowId>& rows, absl::Time, v1::Reply& reply) {
+  Append(rows, reply.mutable_row_ids()->mutable_rows());
+}
+void SetReply(absl::Time expires, absl::Time now, v1::Reply& reply) {
+  reply.mutable_expires()->set_remaining(ToWire(expires - now));
+}
+void SetReply(int64_t count, absl::Time, v1::Reply& reply) { reply.set_count(count); }
+void SetReply(const std::string& text, absl::Time, v1::Reply& reply) { reply.set_text(text); }
+void SetReply(const ListResult& list, absl::Time, v1::Reply& reply) { reply.set_list(Encode(list)); }
+void SetReply(const PartitionStatus& status, absl::Time, v1::Reply& reply) { reply.set_status(Encode(status)); }
+void SetReply(const ConsumerStatus& status, absl::Time, v1::Reply& reply) { reply.set_consumer_status(Encode(status)); }
+void SetReply(const RowStatus& status, absl::Time now, v1::Reply& reply) { reply.set_row_status(Encode(status, now)); }
 
 }  // namespace
 
@@ -153,7 +168,7 @@ absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
   welcomed.welcome.set_session(session->id());
   welcomed.welcome.set_instance(instance_);
   welcomed.welcome.set_resumed(resumed);
-  welcomed.welcome.add_units()->set_number(0);
+  welcomed.welcome.add_units("");
   welcomed.welcome.set_max_frame_bytes(options_.max_frame_bytes);
   return welcomed;
 }
@@ -250,10 +265,10 @@ bool Service::TakesLong(const v1::Request& request, const Batch& batch) {
     constexpr int64_t kManyNames = 1024;
     return dock_.CountPartitions() > kManyNames;
   }
-  const absl::string_view partition = PartitionOf(request);
+  const absl::string_view body = BodyOf(request), partition = FirstText(body);
   if (partition.empty()) return false;
-  const v1::LeaseRows* const held = LeaseRowsOf(request);
-  return service::TakesLong(request, batch, dock_.LoadOf(partition, held == nullptr ? kNoLease : held->lease()));
+  const LeaseId lease = IsOfLease(request) ? NumberIn(body, NumberOf(&LeaseRequest::lease)) : kNoLease;
+  return service::TakesLong(request, batch, dock_.LoadOf(partition, lease));
 }
 
 void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
@@ -313,7 +328,7 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
 
 void Service::DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
                      const Finish& finish) {
-  const std::shared_ptr<void> is_long = dock_.BeginLong(PartitionOf(request));
+  const std::shared_ptr<void> is_long = dock_.BeginLong(FirstText(BodyOf(request)));
   Do(session, request, std::move(batch), std::move(cancel), finish);
 }
 
@@ -326,13 +341,13 @@ void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, 
       if (!status.ok()) return finish(Failure(status));
       put->batch = std::move(batch);
       put->cancel = std::move(cancel);
-      dock_.StartPut(*std::move(put),
-                     [finish, as_range = request.put().reads_range()](const absl::StatusOr<PutResult>& result) {
-                       finish(MakeAnswer([&](Answer& answer) {
-                         if (result.ok()) EncodeRowsOfPut(result->rows, as_range, answer.reply.mutable_put());
-                         return result.status();
-                       }));
-                     });
+      dock_.StartPut(*std::move(put), [finish, as_range = NumberIn(request.put(), kReadsRange) !=
+                                                          0](const absl::StatusOr<PutResult>& result) {
+        finish(MakeAnswer([&](Answer& answer) {
+          if (result.ok()) EncodeRowsOfPut(result->rows, as_range, answer.reply.mutable_put());
+          return result.status();
+        }));
+      });
       return;
     }
     case v1::Request::kTake: {
@@ -432,118 +447,28 @@ absl::Status Service::CheckLease(LeaseId lease) const {
 }
 
 absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {
-  switch (request.body_case()) {
-    case v1::Request::kComplete:
-    case v1::Request::kRelease:
-    case v1::Request::kRenew:
-    case v1::Request::kDrop:
-      return DoLeases(request, reply);
-    case v1::Request::kListPartitions:
-    case v1::Request::kFindRows:
-    case v1::Request::kList:
-    case v1::Request::kGetStatus:
-    case v1::Request::kGetConsumerStatus:
-    case v1::Request::kExplain:
-    case v1::Request::kGetRowStatus:
-      return OrNoMemory("the answer", [&] { return DoQueries(request, reply); });
-    case v1::Request::kPing:
-      return absl::OkStatus();
-    default:
-      return DoPartitions(request, reply);
+  if (request.has_ping()) return absl::OkStatus();
+  absl::Status status =
+      absl::UnimplementedError("the server does not know this request: use the same release on both sides");
+  VisitVerb(request.body_case(), [&]<class V>() {
+    if constexpr (!requires(typename V::Request waits) { waits.cancel; }) status = DoNow<V>(BodyOf(request), reply);
+  });
+  return status;
+}
+
+template <class V>
+absl::Status Service::DoNow(absl::string_view body, v1::Reply& reply) {
+  typename V::Request request;
+  if constexpr (HasFields<typename V::Request>) {
+    TDOCK_ASSIGN_OR_RETURN(request, DecodeAs<typename V::Request>(body));
   }
-}
-
-absl::Status Service::DoLeases(const v1::Request& request, v1::Reply& reply) {
-  const v1::LeaseRows& message = *LeaseRowsOf(request);
-  TDOCK_RETURN_IF_ERROR(CheckLease(message.lease()));
-  TDOCK_ASSIGN_OR_RETURN(const LeaseRequest lease, DecodeAs<LeaseRequest>(message));
-  if (request.has_complete()) return dock_.Complete(lease);
-  if (request.has_release()) return dock_.Release(lease);
-  if (request.has_drop()) return dock_.Drop(lease);
-  TDOCK_ASSIGN_OR_RETURN(const absl::Time expires, dock_.Renew(lease.partition, lease.lease));
-  reply.mutable_expires()->set_remaining(ToWire(expires - Now()));
-  return absl::OkStatus();
-}
-
-absl::Status Service::DoPartitions(const v1::Request& request, v1::Reply& reply) {
-  switch (request.body_case()) {
-    case v1::Request::kCreatePartition: {
-      TDOCK_ASSIGN_OR_RETURN(const auto options, DecodeAs<PartitionOptions>(request.create_partition()));
-      return dock_.CreatePartition(options);
-    }
-    case v1::Request::kDropPartition:
-      return dock_.DropPartition(request.drop_partition().partition());
-    case v1::Request::kRegisterConsumer: {
-      TDOCK_ASSIGN_OR_RETURN(const auto options, DecodeAs<ConsumerOptions>(request.register_consumer()));
-      return dock_.RegisterConsumer(request.register_consumer().partition(), options);
-    }
-    case v1::Request::kDropConsumer:
-      return dock_.DropConsumer(request.drop_consumer().partition(), request.drop_consumer().consumer());
-    case v1::Request::kRequeue: {
-      TDOCK_ASSIGN_OR_RETURN(const auto requeue, DecodeAs<RequeueRequest>(request.requeue()));
-      return dock_.Requeue(requeue);
-    }
-    case v1::Request::kCommit:
-      return dock_.Commit(Decode(request.commit()));
-    case v1::Request::kRollback:
-      return dock_.Rollback(Decode(request.rollback()));
-    case v1::Request::kPublishWeights:
-      return dock_.PublishWeights(request.publish_weights().partition(), request.publish_weights().version());
-    case v1::Request::kSeal:
-      return dock_.Seal(request.seal().partition());
-    case v1::Request::kClear: {
-      TDOCK_ASSIGN_OR_RETURN(const auto clear, DecodeAs<ClearRequest>(request.clear()));
-      TDOCK_ASSIGN_OR_RETURN(const int64_t count, dock_.Clear(clear));
-      reply.set_count(count);
-      return absl::OkStatus();
-    }
-    default:
-      return absl::UnimplementedError("the server does not know this request: use the same release on both sides");
-  }
-}
-
-absl::Status Service::DoQueries(const v1::Request& request, v1::Reply& reply) {
-  switch (request.body_case()) {
-    case v1::Request::kListPartitions: {
-      TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, dock_.ListPartitions());
-      Append(names, reply.mutable_names()->mutable_names());
-      return absl::OkStatus();
-    }
-    case v1::Request::kFindRows: {
-      const std::vector<std::string> keys = Strings(request.find_rows().keys());
-      TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, dock_.FindRows(request.find_rows().partition(), keys));
-      EncodeAll(rows, reply.mutable_row_ids());
-      return absl::OkStatus();
-    }
-    case v1::Request::kList: {
-      TDOCK_ASSIGN_OR_RETURN(const ListRequest list, Decode(request.list()));
-      TDOCK_ASSIGN_OR_RETURN(const ListResult result, dock_.List(list));
-      Encode(result, reply.mutable_list());
-      return absl::OkStatus();
-    }
-    case v1::Request::kGetStatus: {
-      TDOCK_ASSIGN_OR_RETURN(const PartitionStatus status, dock_.GetStatus(request.get_status().partition()));
-      Encode(status, reply.mutable_status());
-      return absl::OkStatus();
-    }
-    case v1::Request::kGetConsumerStatus: {
-      const v1::ConsumerName& name = request.get_consumer_status();
-      TDOCK_ASSIGN_OR_RETURN(const ConsumerStatus status, dock_.GetConsumerStatus(name.partition(), name.consumer()));
-      Encode(status, reply.mutable_consumer_status());
-      return absl::OkStatus();
-    }
-    case v1::Request::kGetRowStatus: {
-      const v1::GetRow& row = request.get_row_status();
-      TDOCK_ASSIGN_OR_RETURN(const RowStatus status, dock_.GetRowStatus(row.partition(), row.row()));
-      Encode(status, Now(), reply.mutable_row_status());
-      return absl::OkStatus();
-    }
-    default: {
-      const v1::ConsumerName& name = request.explain();
-      TDOCK_ASSIGN_OR_RETURN(std::string text, dock_.Explain(name.partition(), name.consumer()));
-      reply.set_text(std::move(text));
-      return absl::OkStatus();
-    }
+  if constexpr (requires { request.lease; }) TDOCK_RETURN_IF_ERROR(CheckLease(request.lease));
+  if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
+    return Ask<V>(dock_, request);
+  } else {
+    TDOCK_ASSIGN_OR_RETURN(const typename V::Reply result, Ask<V>(dock_, request));
+    SetReply(result, Now(), reply);
+    return absl::OkStatus();
   }
 }
 

@@ -74,8 +74,9 @@ class Service {
   // An existing session; null otherwise. For calls that do not come over the connection that said hello.
   std::shared_ptr<Session> FindSession(const std::string& id) TDOCK_EXCLUDES(mu_);
 
-  // The memory where the bytes of a put should be placed, so that the dock can keep them there. Errors are the put's.
-  absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(const v1::Put& put) { return dock_.MemoryOf(put.partition()); }
+  // The memory where the bytes of a put into the partition should be placed, so that the dock can keep them there.
+  // Errors are the put's.
+  absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(absl::string_view partition) { return dock_.MemoryOf(partition); }
 
   // Carries out the request; `batch` is that of a put. `reply` is called once, possibly before this returns. Calls of
   // one session run in any order: long ones go to the work queue.
@@ -127,9 +128,8 @@ class Service {
   void CheckLeases(const std::shared_ptr<Session>& session);
   // Calls that never wait.
   absl::Status DoNow(const v1::Request& request, v1::Reply& reply);
-  absl::Status DoLeases(const v1::Request& request, v1::Reply& reply);
-  absl::Status DoPartitions(const v1::Request& request, v1::Reply& reply);
-  absl::Status DoQueries(const v1::Request& request, v1::Reply& reply);
+  template <class V>
+  absl::Status DoNow(absl::string_view body, v1::Reply& reply);
   absl::Time Now() const { return dock_clock_.Now(); }
 
   dock::ServedDock& dock_;

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
-#include "dock/service/wire/request_codec.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/testing/serve.h"
 
@@ -36,7 +36,7 @@ class ServiceTest : public testing::Test {
     v1::Request request;
     request.set_call(call);
     request.set_answered_below(1);
-    Encode(TakeRequest{.partition = "p", .consumer = "c"}, absl::Now(), request.mutable_take());
+    request.set_take(Encode(TakeRequest{.partition = "p", .consumer = "c"}, absl::Now()));
     std::shared_ptr<const Answer> answer;
     test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { answer = got; });
     return answer;
@@ -75,8 +75,8 @@ TEST_F(ServiceTest, ConsecutiveRowsOfAPutAreARangeForClientsThatReadThose) {
     request.set_call(call);
     PutRequest of{.partition = "p", .new_rows = rows.empty() ? 3 : 0, .rows = std::move(rows)};
     if (!of.rows.empty()) of.tags = {{{"a", "b"}}};
-    Encode(of, absl::Now(), request.mutable_put());
-    request.mutable_put()->set_reads_range(reads_range);
+    request.set_put(Encode(of, absl::Now()));
+    AppendNumber(*request.mutable_put(), kReadsRange, reads_range);
     v1::PutResult result;
     test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { result = got->reply.put(); });
     return result;

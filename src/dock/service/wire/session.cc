@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dock/local/served_dock.h"
-#include "dock/service/wire/status_codec.h"
+#include "dock/service/wire/fields.h"
 
 namespace tdock::service {
 

@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "dock/service/wire/fields.h"
 #include "dock/service/wire/socket_address.h"
-#include "dock/service/wire/status_codec.h"
 #include "tdock.pb.h"
 
 namespace tdock::service {

@@ -15,8 +15,9 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/fields.h"
 #include "dock/service/wire/rows_codec.h"
-#include "dock/service/wire/status_codec.h"
 
 namespace tdock::service {
 namespace {
@@ -243,7 +244,7 @@ absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
     return absl::OkStatus();
   }
   if (!*parsed) return absl::InvalidArgumentError(absl::StrCat("request ", tag, " cannot be read"));
-  if (!request.has_put() || !request.put().has_frame()) {
+  if (!HasFrame(request)) {
     Start(std::move(request), Batch());
     return absl::OkStatus();
   }
@@ -256,7 +257,7 @@ absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
   limits.allow_unchecked = true;
   limits.max_frame_bytes = shared_.service.max_frame_bytes();
   // If there is no such partition, the dock says so when it gets the put.
-  const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(request.put());
+  const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(FirstText(request.put()));
   const auto allocate = [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
     return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
   };

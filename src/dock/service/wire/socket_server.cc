@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kBacklog = 4096;
 constexpr int kAcceptedAtOnce = 64;
+constexpr int kLoops = 2;
 
 // Removes the socket of a server that is gone.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<SocketServer>> SocketServer::Start(Service& servi
 }
 
 absl::Status SocketServer::StartLoops() {
-  for (int i = 0; i < (options_.loops > 0 ? options_.loops : 2); ++i) {
+  for (int i = 0; i < kLoops; ++i) {
     auto loop = std::make_unique<Loop>();
     TDOCK_ASSIGN_OR_RETURN(loop->events, EventLoop::Make());
     if (options_.heartbeats != nullptr) {

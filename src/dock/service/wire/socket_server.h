@@ -19,8 +19,6 @@ namespace tdock::service {
 struct SocketServerOptions {
   // Must be a new path, or the socket of a server that is gone. Only the user who runs the server may connect.
   std::string path = {};
-  // Threads; 0: two.
-  int loops = 0;
   SocketLimits limits = {};
   // Records what the loops do; must outlive the server. May be null.
   Heartbeats* heartbeats = nullptr;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/base/testing/patience.h"
+#include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/service/wire/testing/serve.h"
@@ -107,7 +108,7 @@ class SocketTransportTest : public testing::Test {
     v1::Request request;
     request.set_session("s");
     request.set_call(call);
-    request.mutable_put()->set_has_frame(true);
+    AppendNumber(*request.mutable_put(), NumberOf(&PutRequest::batch), 1);
     Batch batch;
     EXPECT_EQ(batch.Add("text", Column::FromStrings(std::vector<std::string>{std::string(bytes, 'x')})),
               absl::OkStatus());
