@@ -158,14 +158,12 @@ class DockCalls:
 
         Raises AlreadyExists for a partition with different options, InvalidArgument for invalid options.
         """
-        grows = columns is None if growing is None else growing
-        self._native.create_partition(
-            name, schema.specs(columns), grows, group_size, retain_for, max_rows, max_bytes, row_bytes, refuse_nan
-        )
+        growing = columns is None if growing is None else growing
+        self._native.create_partition(**{**_options(locals()), "columns": schema.specs(columns)})
 
     def drop_partition(self, name: str) -> None:
         """Removes a partition and everything in it. Raises NotFound."""
-        self._native.drop_partition(name)
+        self._native.drop_partition(partition=name)
 
     def export_partition(self, name: str) -> bytes:
         """Everything that a partition is at one moment: options, consumers and what they have done, rows and cells.
@@ -185,7 +183,7 @@ class DockCalls:
 
     def partitions(self) -> list[str]:
         """The names of the partitions, sorted."""
-        return self._native.partitions()
+        return self._native.list_partitions()
 
     def register_consumer(
         self,
@@ -216,24 +214,21 @@ class DockCalls:
         version; rows that are older are sent back or dropped (``stale``: "send_back" or "drop"). at_most_once: rows are
         done as soon as they are handed out. checkpointed: what it completes becomes final only with :meth:`commit`.
         """
-        self._native.register_consumer(
-            partition, name, reads, reads_optional, writes, unit, sampler, seed, length_column, ranks,
-            lease_seconds, max_deliveries, max_version_lag, stale, at_most_once, checkpointed,
-        )  # fmt: skip
+        self._native.register_consumer(**_options(locals()))
 
     def drop_consumer(self, partition: str, name: str) -> None:
         """Removes a consumer, its leases and its record of completed rows."""
-        self._native.drop_consumer(partition, name)
+        self._native.drop_consumer(partition=partition, consumer=name)
 
     def publish_weights(self, partition: str, version: int) -> None:
         """Announces that weights of this version make cells from now on. Raises FailedPrecondition for a lower
         version.
         """
-        self._native.publish_weights(partition, version)
+        self._native.publish_weights(partition=partition, version=version)
 
     def seal(self, partition: str) -> None:
         """Accepts no new rows from now on. Raises FailedPrecondition if a group is incomplete."""
-        self._native.seal(partition)
+        self._native.seal(partition=partition)
 
     # ---- Rows.
 
@@ -334,17 +329,17 @@ class DockCalls:
         self, partition: str, lease: int | Taken, rows: RowsLike | None = None, *, step: int | None = None
     ) -> None:
         """Makes rows of a lease done without a put; None: all that it still holds."""
-        self._native.complete(partition, _id_of(lease), rows, step)
+        self._native.complete(partition=partition, lease=_id_of(lease), rows=rows, step=step)
         _are_over(lease, rows)
 
     def release(self, partition: str, lease: int | Taken, rows: RowsLike | None = None) -> None:
         """Gives rows of a lease back: they are ready again, in their old place."""
-        self._native.release(partition, _id_of(lease), rows)
+        self._native.release(partition=partition, lease=_id_of(lease), rows=rows)
         _are_over(lease, rows)
 
     def renew(self, partition: str, lease: int | Taken) -> float:
         """Extends a lease to its full duration from now. Returns when it expires, as a Unix time."""
-        expires = self._native.renew(partition, _id_of(lease))
+        expires = self._native.renew(partition=partition, lease=_id_of(lease))
         if isinstance(lease, Taken):
             lease.expires = expires
         return expires
@@ -352,29 +347,29 @@ class DockCalls:
     def drop(self, partition: str, lease: int | Taken | None = None, rows: RowsLike | None = None) -> None:
         """Makes rows done for all consumers: the named ones, or all of the lease."""
         lease_id = lease.lease if isinstance(lease, Taken) else lease
-        self._native.drop(partition, lease_id or 0, rows)
+        self._native.drop(partition=partition, lease=lease_id or 0, rows=rows)
         _are_over(lease, rows)
 
     def requeue(self, partition: str, consumer: str, rows: RowsLike | None = None) -> None:
         """Makes quarantined rows ready again: the named ones, or all."""
-        self._native.requeue(partition, consumer, rows)
+        self._native.requeue(partition=partition, consumer=consumer, rows=rows)
 
     def commit(self, partition: str, consumer: str, step: int) -> None:
         """Makes final what a checkpointed consumer completed under steps up to this one."""
-        self._native.commit(partition, consumer, step)
+        self._native.commit(partition=partition, consumer=consumer, step=step)
 
     def rollback(self, partition: str, consumer: str, step: int, weights_version: int | None = None) -> None:
         """Makes the rows that a checkpointed consumer completed after this step ready again, and ends its leases.
 
         weights_version: of the weights that are restored; cells made in part by later weights are sent back.
         """
-        self._native.rollback(partition, consumer, step, weights_version)
+        self._native.rollback(**_options(locals()))
 
     def find(self, partition: str, keys: Names) -> RowIds:
         """The rows with these keys, in the order of the keys: uint64 array. Raises NotFound, naming a key that no row
         has.
         """
-        return self._native.find(partition, keys)
+        return self._native.find_rows(partition=partition, keys=keys)
 
     def list(
         self,
@@ -391,7 +386,9 @@ class DockCalls:
         tags: only rows with all of these. ready_for: only rows ready for this consumer. having: only rows with these
         columns ready.
         """
-        rows, following = self._native.list(partition, tags, ready_for or "", having, start, limit)
+        rows, following = self._native.list(
+            partition=partition, tags=tags, ready_for=ready_for or "", having=having, start=start, limit=limit
+        )
         return [statuses.ListedRow(**row) for row in rows], following
 
     def clear(
@@ -404,25 +401,30 @@ class DockCalls:
         everything: bool = False,
     ) -> int:
         """Removes rows, whatever their state: by id, by group, by tags, or all. Returns how many."""
-        return self._native.clear(partition, rows, groups, tags, everything)
+        return self._native.clear(**_options(locals()))
 
     # ---- Status.
 
     def status(self, partition: str) -> statuses.PartitionStatus:
         """Counters of a partition, its columns and consumers."""
-        return statuses.partition_status(self._native.status(partition))
+        return statuses.partition_status(self._native.get_status(partition=partition))
 
     def consumer_status(self, partition: str, consumer: str) -> statuses.ConsumerStatus:
         """Counters of a consumer."""
-        return statuses.ConsumerStatus(**self._native.consumer_status(partition, consumer))
+        return statuses.ConsumerStatus(**self._native.get_consumer_status(partition=partition, consumer=consumer))
 
     def row_status(self, partition: str, row: int) -> statuses.RowStatus:
         """Everything about one row: its cells, which consumers put them, and its state for each consumer."""
-        return statuses.row_status(self._native.row_status(partition, row))
+        return statuses.row_status(self._native.get_row_status(partition=partition, row=row))
 
     def explain(self, partition: str, consumer: str) -> str:
         """Why a consumer cannot take more rows; for people to read."""
-        return self._native.explain(partition, consumer)
+        return self._native.explain(partition=partition, consumer=consumer)
+
+
+def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a method by their names."""
+    return {name: value for name, value in arguments.items() if name != "self"}
 
 
 def _by_name(data: object) -> dict[str, ColumnData]:

@@ -68,7 +68,7 @@ class Dock(DockCalls):
             "reconnect_for": reconnect_for,
             "answer_within": answer_within,
         }
-        return Dock(_native.Dock.connect(address, *options.values()), {"address": address, **options})
+        return Dock(_native.Dock.connect(address=address, **options), {"address": address, **options})
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._connect is None:

@@ -177,8 +177,9 @@ class DockServer:
         seconds a client's session outlives its last connection. The others as for :func:`serve`.
         """
         self._native = _native.DockServer(
-            listen or "", socket or "", _bytes(memory), token or "", token_file or "", tls_certificate or "",
-            tls_key or "", tls_ca or "", insecure, session_grace,
+            listen=listen or "", socket=socket or "", memory_bytes=_bytes(memory), token=token or "",
+            token_file=token_file or "", tls_certificate=tls_certificate or "", tls_key=tls_key or "",
+            tls_ca=tls_ca or "", insecure=insecure, session_grace=session_grace,
         )  # fmt: skip
         self.address = self._native.address
         self.tcp_address = self._native.tcp_address

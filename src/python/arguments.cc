@@ -1,12 +1,20 @@
 #include "python/arguments.h"
 
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
 #include <limits>
 #include <memory>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/base/utf8.h"
+#include "python/elements.h"
 #include "python/errors.h"
 
 namespace nb = nanobind;
@@ -178,6 +186,56 @@ Tags TagsOf(nb::handle given) {
     tags.insert_or_assign(Utf8(name, "tags"), Utf8(value, "tags"));
   }
   return tags;
+}
+
+size_t Choice(nb::handle given, const char* argument, std::span<const absl::string_view> names) {
+  const std::string text = Utf8(given, argument);
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  Raise(absl::InvalidArgumentError(
+      absl::StrCat("'", argument, "' is '", absl::StrJoin(names, "' or '"), "', not '", EscapeForMessage(text), "'")));
+}
+
+void Read(nb::handle given, const char* argument, bool& field) {
+  if (!PyBool_Check(given.ptr())) Refuse(argument, given, "True or False");
+  field = given.ptr() == Py_True;
+}
+
+void Read(nb::handle given, const char* argument, int64_t& field) {
+  const bool may_be_none = field == -1 || field == std::numeric_limits<int64_t>::max();
+  if (!may_be_none || !given.is_none()) field = Int<int64_t>(given, argument);
+}
+
+void Read(nb::handle given, const char* argument, int32_t& field) { field = Int<int32_t>(given, argument); }
+void Read(nb::handle given, const char* argument, uint64_t& field) { field = Int<uint64_t>(given, argument); }
+void Read(nb::handle given, const char* argument, std::string& field) { field = Utf8(given, argument); }
+void Read(nb::handle given, const char* argument, absl::Duration& field) { field = Seconds(given, argument); }
+void Read(nb::handle given, const char*, Tags& field) { field = TagsOf(given); }
+void Read(nb::handle given, const char* argument, std::vector<uint64_t>& field) { field = Numbers(given, argument); }
+void Read(nb::handle given, const char* argument, std::vector<std::string>& field) { field = Strings(given, argument); }
+
+void Read(nb::handle given, const char* argument, std::vector<ColumnSpec>& field) {
+  for (nb::handle one : nb::borrow(given)) {
+    const auto [given_name, dtype, ragged, given_shape] =
+        nb::cast<std::tuple<nb::object, std::string, bool, nb::object>>(one);
+    const std::string name = Utf8(given_name, argument);
+    std::vector<int64_t> shape;
+    for (nb::handle size : given_shape) shape.push_back(Int<int64_t>(size, "shape"));
+    absl::StatusOr<ColumnType> type = ParseColumnType(dtype, ragged, Shape(std::span(shape)));
+    if (!type.ok())
+      Raise(
+          absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name), "': ", type.status().message())));
+    field.push_back({name, *type});
+  }
+}
+
+std::string ArgumentFor(absl::string_view field) {
+  if (field == "from") return "start";  // the other is a word of Python
+  return field == "lease_duration" ? "lease_seconds" : std::string(field);
+}
+
+void CheckAllRead(const nb::kwargs& given, size_t read) {
+  if (read != given.size()) Raise(absl::InvalidArgumentError(absl::StrCat("unknown arguments among ", Shown(given))));
 }
 
 std::vector<Tags> TagsOfRows(nb::handle given) {

@@ -5,11 +5,15 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "tdock/fields.h"
+#include "tdock/options.h"
 #include "tdock/rows.h"
 
 namespace tdock::python {
@@ -40,5 +44,56 @@ std::vector<std::string> Strings(nanobind::handle strings, const char* argument)
 // A mapping of str to str for all rows, or a sequence of these, one for each row.
 std::vector<Tags> TagsOfRows(nanobind::handle tags);
 Tags TagsOf(nanobind::handle tags);
+// The place among `names` of the one that is given.
+size_t Choice(nanobind::handle given, const char* argument, std::span<const absl::string_view> names);
+
+// Sets a field. None leaves a number that has a default of "none" or "no limit".
+void Read(nanobind::handle given, const char* argument, bool& field);
+void Read(nanobind::handle given, const char* argument, int32_t& field);
+void Read(nanobind::handle given, const char* argument, int64_t& field);
+void Read(nanobind::handle given, const char* argument, uint64_t& field);
+void Read(nanobind::handle given, const char* argument, std::string& field);
+void Read(nanobind::handle given, const char* argument, absl::Duration& field);
+void Read(nanobind::handle given, const char* argument, Tags& field);
+void Read(nanobind::handle given, const char* argument, std::vector<uint64_t>& field);
+void Read(nanobind::handle given, const char* argument, std::vector<std::string>& field);
+// A list of (name, dtype, ragged, shape).
+void Read(nanobind::handle given, const char* argument, std::vector<ColumnSpec>& field);
+template <class Enum>
+  requires std::is_enum_v<Enum>
+void Read(nanobind::handle given, const char* argument, Enum& field) {
+  field = static_cast<Enum>(Choice(given, argument, NamesOf(field)));
+}
+
+// The argument for a field: of the same name, but for a few.
+std::string ArgumentFor(absl::string_view field);
+// InvalidArgument unless all of the arguments were read.
+void CheckAllRead(const nanobind::kwargs& given, size_t read);
+
+// Reads fields, and those of structs in it, by name. Returns how many of the arguments were read.
+template <HasFields T>
+size_t ReadFields(const nanobind::kwargs& given, T& value) {
+  size_t count = 0;
+  const auto read = [&](const char* name, auto& field) {
+    if constexpr (std::is_same_v<decltype(field), ConsumerOptions&>) {
+      count += ReadFields(given, field);
+    } else if constexpr (requires { Read(given, name, field); }) {
+      const std::string argument = ArgumentFor(name);
+      if (!given.contains(argument.c_str())) return;
+      Read(given[argument.c_str()], argument.c_str(), field);
+      ++count;
+    }
+  };
+  ForEachField(read, value);
+  return count;
+}
+
+// A struct of what is given by name. Other fields keep their defaults, as do those that Python cannot give.
+template <HasFields T>
+T FromArguments(const nanobind::kwargs& given) {
+  T value;
+  CheckAllRead(given, ReadFields(given, value));
+  return value;
+}
 
 }  // namespace tdock::python

@@ -518,7 +518,6 @@ void BindController(nb::module_& module) {
       .def("welcome", &PyController::Welcome, "value"_a.none())
       .def("await_serving", &PyController::AwaitServing, "timeout"_a.none())
       .def("name", [](const PyController& self, int rank) { return self.Get()->name(rank); })
-      .def("check", [](const PyController& self) { RaiseIfError(self.Get()->status()); })
       .def("group", &PyController::Group)
       .def("end", &PyController::End)
       .def("close", &PyController::Close);

@@ -2,13 +2,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
 #include <string>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +23,7 @@
 #include "python/rows.h"
 #include "python/statuses.h"
 #include "python/wait.h"
+#include "tdock/verbs.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -55,85 +55,9 @@ auto Ask(DockHandle& handle, Call call) {
   }
 }
 
-template <class T>
-T ChoiceOf(nb::handle given, const char* argument, std::initializer_list<std::pair<const char*, T>> choices) {
-  const std::string text = Utf8(given, argument);
-  std::string names;
-  for (const auto& [name, value] : choices) {
-    if (text == name) return value;
-    absl::StrAppend(&names, names.empty() ? "'" : "' or '", name);
-  }
-  Raise(
-      absl::InvalidArgumentError(absl::StrCat("'", argument, "' is ", names, "', not '", EscapeForMessage(text), "'")));
-}
-
 // Whether an empty list was given: in requests, no rows would mean all rows, or any.
 bool NamesNothing(nb::handle given, const std::vector<uint64_t>& numbers) {
   return !given.is_none() && numbers.empty();
-}
-
-// A list of (name, dtype, ragged, shape).
-std::vector<ColumnSpec> SpecsOf(nb::handle columns) {
-  std::vector<ColumnSpec> specs;
-  for (nb::handle one : nb::borrow(columns)) {
-    const auto [given_name, dtype, ragged, given_shape] =
-        nb::cast<std::tuple<nb::object, std::string, bool, nb::object>>(one);
-    const std::string name = Utf8(given_name, "columns");
-    std::vector<int64_t> shape;
-    for (nb::handle size : given_shape) shape.push_back(Int<int64_t>(size, "shape"));
-    absl::StatusOr<ColumnType> type = ParseColumnType(dtype, ragged, Shape(std::span(shape)));
-    if (!type.ok())
-      Raise(
-          absl::InvalidArgumentError(absl::StrCat("column '", EscapeForMessage(name), "': ", type.status().message())));
-    specs.push_back({name, *type});
-  }
-  return specs;
-}
-
-void CreatePartition(DockHandle& self, nb::handle name, nb::handle columns, bool growing, nb::handle group_size,
-                     nb::handle retain_for, nb::handle max_rows, nb::handle max_bytes, nb::handle row_bytes,
-                     bool refuse_nan) {
-  const PartitionOptions options{.name = Utf8(name, "name"),
-                                 .columns = SpecsOf(columns),
-                                 .growing = growing,
-                                 .group_size = Int<int64_t>(group_size, "group_size"),
-                                 .retain_for = Strings(retain_for, "retain_for"),
-                                 .max_rows = Int<int64_t>(max_rows, "max_rows"),
-                                 .max_bytes = Int<int64_t>(max_bytes, "max_bytes"),
-                                 .row_bytes = Int<int64_t>(row_bytes, "row_bytes"),
-                                 .refuse_nan = refuse_nan};
-  Ask(self, [&](Dock& dock) { return dock.CreatePartition(options); });
-  ColumnTypes types;
-  for (const ColumnSpec& spec : options.columns) types[spec.name] = spec.type;
-  self.Remember(options.name, std::move(types));
-}
-
-void RegisterConsumer(DockHandle& self, nb::handle given_partition, nb::handle name, nb::handle reads,
-                      nb::handle reads_optional, nb::handle writes, nb::handle unit, nb::handle sampler,
-                      nb::handle seed, nb::handle length_column, nb::handle ranks, nb::handle lease_seconds,
-                      nb::handle max_deliveries, nb::handle max_version_lag, nb::handle stale, bool at_most_once,
-                      bool checkpointed) {
-  const std::string partition = Utf8(given_partition, "partition");
-  const ConsumerOptions options{
-      .name = Utf8(name, "name"),
-      .reads = Strings(reads, "reads"),
-      .reads_optional = Strings(reads_optional, "reads_optional"),
-      .writes = Strings(writes, "writes"),
-      .unit = ChoiceOf<Unit>(unit, "unit", {{"row", Unit::kRow}, {"group", Unit::kGroup}}),
-      .sampler = ChoiceOf<Sampler>(sampler, "sampler",
-                                   {{"first_come", Sampler::kFirstCome},
-                                    {"uniform", Sampler::kUniform},
-                                    {"length_balanced", Sampler::kLengthBalanced}}),
-      .seed = Int<uint64_t>(seed, "seed"),
-      .length_column = Utf8(length_column, "length_column"),
-      .ranks = Int<int32_t>(ranks, "ranks"),
-      .lease_duration = Seconds(lease_seconds, "lease_seconds"),
-      .max_deliveries = Int<int32_t>(max_deliveries, "max_deliveries"),
-      .max_version_lag = IntOr<int64_t>(std::numeric_limits<int64_t>::max(), max_version_lag, "max_version_lag"),
-      .stale = ChoiceOf<Stale>(stale, "stale", {{"send_back", Stale::kSendBack}, {"drop", Stale::kDrop}}),
-      .at_most_once = at_most_once,
-      .checkpointed = checkpointed};
-  Ask(self, [&](Dock& dock) { return dock.RegisterConsumer(partition, options); });
 }
 
 nb::object PutRows(DockHandle& self, nb::handle partition, nb::handle data, nb::handle rows, nb::handle new_rows,
@@ -225,184 +149,78 @@ nb::object FetchRows(DockHandle& self, nb::handle partition, nb::handle rows, nb
   return ToPython(ValueOrRaise(Wait(std::move(call))));
 }
 
-LeaseRequest LeaseOf(nb::handle partition, nb::handle lease, nb::handle rows, nb::handle step = nb::none()) {
-  return {.partition = Utf8(partition, "partition"),
-          .lease = Int<LeaseId>(lease, "lease"),
-          .rows = Numbers(rows, "rows"),
-          .step = IntOr<int64_t>(kNoStep, step, "step")};
-}
-
-nb::object List(DockHandle& self, nb::handle partition, nb::handle tags, nb::handle ready_for, nb::handle having,
-                nb::handle start, nb::handle limit) {
-  const ListRequest request{.partition = Utf8(partition, "partition"),
-                            .tags = TagsOf(tags),
-                            .ready_for = Utf8(ready_for, "ready_for"),
-                            .having = Strings(having, "having"),
-                            .from = Int<RowId>(start, "start"),
-                            .limit = Int<int64_t>(limit, "limit")};
-  const ListResult result = Ask(self, [&](Dock& dock) { return dock.List(request); });
+// Replies as Python gets them.
+nb::object Replied(Nothing) { return nb::none(); }
+nb::object Replied(absl::Time time) { return nb::float_(ToUnix(time)); }
+nb::object Replied(int64_t count) { return nb::int_(count); }
+nb::object Replied(std::vector<RowId> rows) { return ArrayOf(std::move(rows)); }
+nb::object Replied(const std::string& text) { return nb::str(text.data(), text.size()); }
+nb::object Replied(const std::vector<std::string>& names) { return nb::cast(names); }
+nb::object Replied(const ListResult& list) {
   nb::list rows;
-  for (const ListedRow& row : result.rows) rows.append(ToDict(row));
-  return nb::make_tuple(rows, result.next.has_value() ? nb::object(nb::int_(*result.next)) : nb::none());
+  for (const ListedRow& row : list.rows) rows.append(ToDict(row));
+  return nb::make_tuple(rows, list.next.has_value() ? nb::object(nb::int_(*list.next)) : nb::none());
+}
+template <HasFields T>
+nb::object Replied(const T& status) {
+  return ToDict(status);
 }
 
-int64_t Clear(DockHandle& self, nb::handle partition, nb::handle rows, nb::handle groups, nb::handle tags,
-              bool everything) {
-  const ClearRequest request{.partition = Utf8(partition, "partition"),
-                             .rows = Numbers(rows, "rows"),
-                             .groups = Numbers(groups, "groups"),
-                             .tags = TagsOf(tags),
-                             .everything = everything};
-  if (NamesNothing(rows, request.rows) || NamesNothing(groups, request.groups)) return 0;
-  return Ask(self, [&](Dock& dock) { return dock.Clear(request); });
+// True for an empty list of rows or groups: in requests, it would mean all of them, or any.
+template <class Request>
+bool IsForNone(const nb::kwargs& given, const Request& request) {
+  bool none = false;
+  if constexpr (requires { request.rows; }) none |= given.contains("rows") && NamesNothing(given["rows"], request.rows);
+  if constexpr (requires { request.groups; }) none |= NamesNothing(given["groups"], request.groups);
+  return none;
 }
 
-StepRequest StepOf(nb::handle partition, nb::handle consumer, nb::handle step,
-                   nb::handle weights_version = nb::none()) {
-  return {.partition = Utf8(partition, "partition"),
-          .consumer = Utf8(consumer, "consumer"),
-          .step = Int<int64_t>(step, "step"),
-          .weights_version = IntOr<int64_t>(kNoWeightsVersion, weights_version, "weights_version")};
+// What a handle knows after a call.
+void Note(verbs::Complete, const LeaseRequest& request, DockHandle&, OpenDock& open) {
+  open.leases.End(request.partition, request.lease, request.rows);
+}
+void Note(verbs::Release, const LeaseRequest& request, DockHandle& self, OpenDock& open) {
+  Note(verbs::Complete(), request, self, open);
+}
+void Note(verbs::Drop, const LeaseRequest& request, DockHandle& self, OpenDock& open) {
+  Note(verbs::Complete(), request, self, open);
+}
+void Note(verbs::DropPartition, const PartitionRequest& request, DockHandle&, OpenDock& open) {
+  open.leases.EndAll(request.partition);
+}
+void Note(verbs::CreatePartition, const PartitionOptions& options, DockHandle& self, OpenDock&) {
+  ColumnTypes types;
+  for (const ColumnSpec& spec : options.columns) types[spec.name] = spec.type;
+  self.Remember(options.name, std::move(types));
 }
 
-// One of the calls that end leases, of some rows or of all.
-void EndLease(DockHandle& self, const LeaseRequest& request, absl::Status (Dock::*call)(const LeaseRequest&)) {
+// A verb whose arguments are the fields of its request, by name.
+template <class V>
+nb::object CallVerb(DockHandle& self, const nb::kwargs& given) {
+  typename V::Request request;
+  if constexpr (HasFields<typename V::Request>) request = FromArguments<typename V::Request>(given);
+  if (IsForNone(given, request)) return Replied(typename V::Reply());
+  if constexpr (std::is_same_v<V, verbs::DropPartition>) self.Forget(request.partition);
   const std::shared_ptr<OpenDock> open = self.Open();
-  Ask(self, [&](Dock& dock) { return (dock.*call)(request); });
-  open->leases.End(request.partition, request.lease, request.rows);
+  const auto ask = [&](Dock& dock) { return tdock::Ask<V>(dock, request); };
+  if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
+    Ask(self, ask);
+    if constexpr (requires { Note(V(), request, self, *open); }) Note(V(), request, self, *open);
+    return nb::none();
+  } else {
+    typename V::Reply reply = Ask(self, ask);
+    if constexpr (std::is_same_v<V, verbs::Renew>) open->leases.Renew(request.partition, request.lease, reply);
+    return Replied(std::move(reply));
+  }
 }
 
-// Calls on leases. One that names no row of a list does nothing.
-void BindLeases(nb::class_<DockHandle>& dock) {
-  dock.def(
-          "complete",
-          [](DockHandle& self, nb::handle partition, nb::handle lease, nb::handle rows, nb::handle step) {
-            const LeaseRequest request = LeaseOf(partition, lease, rows, step);
-            if (NamesNothing(rows, request.rows)) return;
-            EndLease(self, request, &Dock::Complete);
-          },
-          "partition"_a, "lease"_a, "rows"_a.none(), "step"_a.none())
-      .def(
-          "release",
-          [](DockHandle& self, nb::handle partition, nb::handle lease, nb::handle rows) {
-            const LeaseRequest request = LeaseOf(partition, lease, rows);
-            if (NamesNothing(rows, request.rows)) return;
-            EndLease(self, request, &Dock::Release);
-          },
-          "partition"_a, "lease"_a, "rows"_a.none())
-      .def("renew",
-           [](DockHandle& self, nb::handle partition, nb::handle lease) {
-             const LeaseRequest request = LeaseOf(partition, lease, nb::none());
-             const std::shared_ptr<OpenDock> open = self.Open();
-             const absl::Time expires =
-                 Ask(self, [&](Dock& one) { return one.Renew(request.partition, request.lease); });
-             open->leases.Renew(request.partition, request.lease, expires);
-             return ToUnix(expires);
-           })
-      .def(
-          "drop",
-          [](DockHandle& self, nb::handle partition, nb::handle lease, nb::handle rows) {
-            const LeaseRequest request = LeaseOf(partition, lease, rows);
-            if (NamesNothing(rows, request.rows)) return;
-            EndLease(self, request, &Dock::Drop);
-          },
-          "partition"_a, "lease"_a, "rows"_a.none())
-      .def(
-          "requeue",
-          [](DockHandle& self, nb::handle partition, nb::handle consumer, nb::handle rows) {
-            const RequeueRequest request{.partition = Utf8(partition, "partition"),
-                                         .consumer = Utf8(consumer, "consumer"),
-                                         .rows = Numbers(rows, "rows")};
-            if (NamesNothing(rows, request.rows)) return;
-            Ask(self, [&](Dock& one) { return one.Requeue(request); });
-          },
-          "partition"_a, "consumer"_a, "rows"_a.none())
-      .def("commit",
-           [](DockHandle& self, nb::handle partition, nb::handle consumer, nb::handle step) {
-             const StepRequest request = StepOf(partition, consumer, step);
-             Ask(self, [&](Dock& one) { return one.Commit(request); });
-           })
-      .def(
-          "rollback",
-          [](DockHandle& self, nb::handle partition, nb::handle consumer, nb::handle step, nb::handle weights_version) {
-            const StepRequest request = StepOf(partition, consumer, step, weights_version);
-            Ask(self, [&](Dock& one) { return one.Rollback(request); });
-          },
-          "partition"_a, "consumer"_a, "step"_a, "weights_version"_a.none());
-}
-
-void BindLooking(nb::class_<DockHandle>& dock) {
-  dock.def("find",
-           [](DockHandle& self, nb::handle partition, nb::handle keys) {
-             const std::string name = Utf8(partition, "partition");
-             const std::vector<std::string> names = Strings(keys, "keys");
-             return ArrayOf(Ask(self, [&](Dock& one) { return one.FindRows(name, names); }));
-           })
-      .def("list", &List, "partition"_a, "tags"_a.none(), "ready_for"_a, "having"_a, "start"_a, "limit"_a)
-      .def("status",
-           [](DockHandle& self, nb::handle partition) {
-             const std::string name = Utf8(partition, "partition");
-             return ToDict(Ask(self, [&](Dock& one) { return one.GetStatus(name); }));
-           })
-      .def("consumer_status",
-           [](DockHandle& self, nb::handle partition, nb::handle consumer) {
-             const std::string name = Utf8(partition, "partition"), of = Utf8(consumer, "consumer");
-             return ToDict(Ask(self, [&](Dock& one) { return one.GetConsumerStatus(name, of); }));
-           })
-      .def("row_status",
-           [](DockHandle& self, nb::handle partition, nb::handle row) {
-             const std::string name = Utf8(partition, "partition");
-             const RowId id = Int<RowId>(row, "row");
-             return ToDict(Ask(self, [&](Dock& one) { return one.GetRowStatus(name, id); }));
-           })
-      .def("explain", [](DockHandle& self, nb::handle partition, nb::handle consumer) {
-        const std::string name = Utf8(partition, "partition"), of = Utf8(consumer, "consumer");
-        return Ask(self, [&](Dock& one) { return one.Explain(name, of); });
-      });
-}
-
-void BindPartitions(nb::class_<DockHandle>& dock) {
-  dock.def("create_partition", &CreatePartition)
-      .def("drop_partition",
-           [](DockHandle& self, nb::handle given) {
-             const std::string name = Utf8(given, "name");
-             self.Forget(name);
-             const std::shared_ptr<OpenDock> open = self.Open();
-             Ask(self, [&](Dock& one) { return one.DropPartition(name); });
-             open->leases.EndAll(name);
-           })
-      .def("export_partition",
-           [](DockHandle& self, nb::handle given) {
-             const std::string name = Utf8(given, "name");
-             const std::string image = Ask(self, [&](Dock& one) { return one.ExportPartition(name); });
-             return nb::bytes(image.data(), image.size());
-           })
-      .def("import_partition",
-           [](DockHandle& self, const nb::bytes& image) {
-             const absl::string_view bytes(image.c_str(), image.size());
-             Ask(self, [&](Dock& one) { return one.ImportPartition(bytes); });
-           })
-      .def("partitions", [](DockHandle& self) { return Ask(self, [](Dock& one) { return one.ListPartitions(); }); })
-      .def("register_consumer", &RegisterConsumer, "partition"_a, "name"_a, "reads"_a, "reads_optional"_a, "writes"_a,
-           "unit"_a, "sampler"_a, "seed"_a, "length_column"_a, "ranks"_a, "lease_seconds"_a, "max_deliveries"_a,
-           "max_version_lag"_a.none(), "stale"_a, "at_most_once"_a, "checkpointed"_a)
-      .def("drop_consumer",
-           [](DockHandle& self, nb::handle partition, nb::handle consumer) {
-             const std::string name = Utf8(partition, "partition"), of = Utf8(consumer, "name");
-             Ask(self, [&](Dock& one) { return one.DropConsumer(name, of); });
-           })
-      .def("publish_weights",
-           [](DockHandle& self, nb::handle partition, nb::handle version) {
-             const std::string name = Utf8(partition, "partition");
-             const auto number = Int<int64_t>(version, "version");
-             Ask(self, [&](Dock& one) { return one.PublishWeights(name, number); });
-           })
-      .def("seal",
-           [](DockHandle& self, nb::handle partition) {
-             const std::string name = Utf8(partition, "partition");
-             Ask(self, [&](Dock& one) { return one.Seal(name); });
-           })
-      .def("clear", &Clear, "partition"_a, "rows"_a.none(), "groups"_a.none(), "tags"_a.none(), "everything"_a);
+void BindVerbs(nb::class_<DockHandle>& dock) {
+  const auto bind = [&]<class V>() {
+    if constexpr (!requires(typename V::Request waits) { waits.cancel; }) dock.def(V::kName, &CallVerb<V>);
+  };
+#define TDOCK_BIND(Verb, RequestOf, ReplyOf, name, number, repeatable) bind.template operator()<verbs::Verb>();
+  TDOCK_VERBS(TDOCK_BIND)
+#undef TDOCK_BIND
 }
 
 }  // namespace
@@ -416,30 +234,27 @@ void BindDock(nb::module_& module) {
       });
   nb::class_<DockHandle> dock(module, "Dock");
   dock.def_static("local", &DockHandle::Local)
-      .def_static(
-          "connect",
-          [](nb::handle address, nb::handle token, nb::handle token_file, nb::handle tls_ca, nb::handle tls_certificate,
-             nb::handle tls_key, nb::handle name, nb::handle reconnect_for, nb::handle answer_within) {
-            return DockHandle::Connect({.address = Utf8(address, "address"),
-                                        .token = Utf8(token, "token"),
-                                        .token_file = Utf8(token_file, "token_file"),
-                                        .tls_ca = Utf8(tls_ca, "tls_ca"),
-                                        .tls_certificate = Utf8(tls_certificate, "tls_certificate"),
-                                        .tls_key = Utf8(tls_key, "tls_key"),
-                                        .name = Utf8(name, "name"),
-                                        .reconnect_for = Seconds(reconnect_for, "reconnect_for"),
-                                        .answer_within = Seconds(answer_within, "answer_within")});
-          })
+      .def_static("connect",
+                  [](const nb::kwargs& given) { return DockHandle::Connect(FromArguments<ConnectOptions>(given)); })
       .def("close", &DockHandle::Close)
+      .def("export_partition",
+           [](DockHandle& self, nb::handle given) {
+             const std::string name = Utf8(given, "name");
+             const std::string image = Ask(self, [&](Dock& one) { return one.ExportPartition(name); });
+             return nb::bytes(image.data(), image.size());
+           })
+      .def("import_partition",
+           [](DockHandle& self, const nb::bytes& image) {
+             const absl::string_view bytes(image.c_str(), image.size());
+             Ask(self, [&](Dock& one) { return one.ImportPartition(bytes); });
+           })
       .def("put", &PutRows, "partition"_a, "data"_a.none(), "rows"_a.none(), "new_rows"_a, "lease"_a, "keep"_a,
            "step"_a.none(), "groups"_a.none(), "group_size"_a, "keys"_a.none(), "tags"_a.none(), "partial"_a,
            "epochs"_a.none(), "overwrite"_a, "weights_version"_a.none(), "timeout"_a.none(), "cancel"_a.none())
       .def("take", &TakeRows, "partition"_a, "consumer"_a, "max"_a, "min"_a, "rank"_a, "rows"_a.none(),
            "timeout"_a.none(), "cancel"_a.none())
       .def("fetch", &FetchRows, "partition"_a, "rows"_a, "columns"_a, "timeout"_a.none(), "cancel"_a.none());
-  BindPartitions(dock);
-  BindLeases(dock);
-  BindLooking(dock);
+  BindVerbs(dock);
 }
 
 }  // namespace tdock::python

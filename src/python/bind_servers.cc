@@ -120,19 +120,8 @@ class ProcessHandle {
 void BindServers(nb::module_& module) {
   nb::class_<ServerHandle>(module, "DockServer")
       .def("__init__",
-           [](ServerHandle* self, nb::handle listen, nb::handle socket, nb::handle memory, nb::handle token,
-              nb::handle token_file, nb::handle tls_certificate, nb::handle tls_key, nb::handle tls_ca, bool insecure,
-              nb::handle session_grace) {
-             new (self) ServerHandle({.listen = Utf8(listen, "listen"),
-                                      .socket = Utf8(socket, "socket"),
-                                      .memory_bytes = Int<uint64_t>(memory, "memory"),
-                                      .token = Utf8(token, "token"),
-                                      .token_file = Utf8(token_file, "token_file"),
-                                      .tls_certificate = Utf8(tls_certificate, "tls_certificate"),
-                                      .tls_key = Utf8(tls_key, "tls_key"),
-                                      .tls_ca = Utf8(tls_ca, "tls_ca"),
-                                      .insecure = insecure,
-                                      .session_grace = Seconds(session_grace, "session_grace")});
+           [](ServerHandle* self, const nb::kwargs& given) {
+             new (self) ServerHandle(FromArguments<DockServerOptions>(given));
            })
       .def_prop_ro("address", &ServerHandle::address)
       .def_prop_ro("tcp_address", &ServerHandle::tcp_address)

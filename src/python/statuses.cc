@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "python/elements.h"
 
@@ -12,51 +13,31 @@ namespace nb = nanobind;
 namespace tdock::python {
 namespace {
 
-nb::object OrNone(int64_t number, int64_t none) { return number == none ? nb::none() : nb::object(nb::int_(number)); }
+nb::str ToStr(absl::string_view text) { return nb::str(text.data(), text.size()); }
 
-nb::object OrNone(const std::string& text) { return text.empty() ? nb::none() : nb::object(nb::str(text.c_str())); }
+// None for an absent text, version, step or group. Overloads of what follows call each other.
+nb::object ToObject(bool value) { return nb::bool_(value); }
+nb::object ToObject(const std::string& text) { return text.empty() ? nb::none() : nb::object(ToStr(text)); }
+nb::object ToObject(absl::Time time) { return nb::float_(ToUnix(time)); }
+template <class Number>
+  requires std::is_integral_v<Number>
+nb::object ToObject(Number number) {
+  static_assert(kNoStep == -1 && kNoWeightsVersion == -1 && kNoGroup == static_cast<GroupId>(-1));
+  return number == static_cast<Number>(-1) ? nb::none() : nb::object(nb::int_(number));
+}
+template <class Enum>
+  requires std::is_enum_v<Enum>
+nb::object ToObject(Enum value) {
+  return ToStr(NamesOf(value)[static_cast<size_t>(value)]);
+}
 
-nb::object Group(GroupId group) { return group == kNoGroup ? nb::none() : nb::object(nb::int_(group)); }
-
-nb::dict ToDict(const Tags& tags) {
+nb::object ToObject(const Tags& tags) {
   nb::dict dict;
-  for (const auto& [name, value] : tags) dict[name.c_str()] = value;
+  for (const auto& [name, value] : tags) dict[ToStr(name)] = ToStr(value);
   return dict;
 }
 
-nb::list ToList(const std::vector<std::string>& strings) {
-  nb::list list;
-  for (const std::string& one : strings) list.append(one);
-  return list;
-}
-
-nb::str ToStr(absl::string_view name) { return nb::str(name.data(), name.size()); }
-
-nb::dict ToDict(const RowCellStatus& cell) {
-  nb::dict dict;
-  dict["column"] = cell.column;
-  dict["state"] = ToStr(CellStateName(cell.state));
-  dict["bytes"] = cell.bytes;
-  dict["weights_version"] = OrNone(cell.weights_version, kNoWeightsVersion);
-  dict["writer"] = OrNone(cell.writer);
-  return dict;
-}
-
-nb::dict ToDict(const RowConsumerStatus& consumer) {
-  const bool leased = consumer.state == DeliveryState::kLeased;
-  nb::dict dict;
-  dict["consumer"] = consumer.consumer;
-  dict["state"] = ToStr(DeliveryStateName(consumer.state));
-  dict["missing"] = ToList(consumer.missing);
-  dict["redeliveries"] = consumer.redeliveries;
-  dict["lease"] = leased ? nb::object(nb::int_(consumer.lease)) : nb::none();
-  dict["taken"] = leased ? nb::object(nb::float_(ToUnix(consumer.taken))) : nb::none();
-  dict["expires"] = leased ? nb::object(nb::float_(ToUnix(consumer.expires))) : nb::none();
-  dict["uncommitted_step"] = OrNone(consumer.uncommitted_step, kNoStep);
-  return dict;
-}
-
-nb::dict ToDict(const ColumnStatus& column) {
+nb::object ToObject(const ColumnStatus& column) {
   nb::list shape;
   for (const int64_t size : column.type.row_shape) shape.append(size);
   const bool numbers = column.type.kind != ColumnKind::kBytes;
@@ -69,6 +50,24 @@ nb::dict ToDict(const ColumnStatus& column) {
   return dict;
 }
 
+template <HasFields T>
+nb::object ToObject(const T& value) {
+  return ToDict(value);
+}
+
+nb::object ToObject(const std::vector<NamedConsumerStatus>& consumers) {
+  nb::dict dict;
+  for (const NamedConsumerStatus& one : consumers) dict[ToStr(one.name)] = ToDict(one.status);
+  return dict;
+}
+
+template <class T>
+nb::object ToObject(const std::vector<T>& values) {
+  nb::list list;
+  for (const T& value : values) list.append(ToObject(value));
+  return list;
+}
+
 }  // namespace
 
 double ToUnix(absl::Time time) {
@@ -77,68 +76,21 @@ double ToUnix(absl::Time time) {
   return absl::ToDoubleSeconds(time - absl::UnixEpoch());
 }
 
-nb::dict ToDict(const ConsumerStatus& status) {
+template <HasFields T>
+nb::dict ToDict(const T& value) {
   nb::dict dict;
-  dict["waiting"] = status.waiting;
-  dict["ready"] = status.ready;
-  dict["leased"] = status.leased;
-  dict["quarantined"] = status.quarantined;
-  dict["done"] = status.done;
-  dict["uncommitted"] = status.uncommitted;
-  dict["committed_step"] = OrNone(status.committed_step, kNoStep);
-  dict["takeable"] = status.takeable;
-  dict["completed"] = status.completed;
-  dict["expired"] = status.expired;
-  dict["unfinished"] = status.unfinished;
-  dict["sent_back"] = status.sent_back;
-  dict["stale_dropped"] = status.stale_dropped;
-  dict["reset"] = status.reset;
+  ForEachField([&](const char* name, const auto& field) { dict[name] = ToObject(field); }, value);
+  if constexpr (std::is_same_v<T, RowConsumerStatus>) {
+    for (const char* name : {"lease", "taken", "expires"}) {
+      if (value.lease == kNoLease) dict[name] = nb::none();
+    }
+  }
   return dict;
 }
 
-nb::dict ToDict(const PartitionStatus& status) {
-  nb::list columns;
-  for (const ColumnStatus& column : status.columns) columns.append(ToDict(column));
-  nb::dict consumers;
-  for (const NamedConsumerStatus& one : status.consumers) consumers[one.name.c_str()] = ToDict(one.status);
-  nb::dict dict;
-  dict["sealed"] = status.sealed;
-  dict["weights_version"] = OrNone(status.weights_version, kNoWeightsVersion);
-  dict["rows"] = status.rows;
-  dict["groups"] = status.groups;
-  dict["incomplete_groups"] = status.incomplete_groups;
-  dict["retain_for"] = ToList(status.retain_for);
-  dict["held_bytes"] = status.held_bytes;
-  dict["columns"] = columns;
-  dict["consumers"] = consumers;
-  return dict;
-}
-
-nb::dict ToDict(const RowStatus& status) {
-  nb::list cells, consumers;
-  for (const RowCellStatus& cell : status.cells) cells.append(ToDict(cell));
-  for (const RowConsumerStatus& consumer : status.consumers) consumers.append(ToDict(consumer));
-  nb::dict dict;
-  dict["row"] = status.row;
-  dict["group"] = Group(status.group);
-  dict["key"] = OrNone(status.key);
-  dict["tags"] = ToDict(status.tags);
-  dict["age"] = status.age;
-  dict["epoch"] = status.epoch;
-  dict["cells"] = cells;
-  dict["consumers"] = consumers;
-  return dict;
-}
-
-nb::dict ToDict(const ListedRow& row) {
-  nb::dict dict;
-  dict["row"] = row.row;
-  dict["group"] = Group(row.group);
-  dict["key"] = OrNone(row.key);
-  dict["tags"] = ToDict(row.tags);
-  dict["age"] = row.age;
-  dict["epoch"] = row.epoch;
-  return dict;
-}
+template nb::dict ToDict(const PartitionStatus& status);
+template nb::dict ToDict(const ConsumerStatus& status);
+template nb::dict ToDict(const RowStatus& status);
+template nb::dict ToDict(const ListedRow& row);
 
 }  // namespace tdock::python

@@ -3,14 +3,14 @@
 
 #include <nanobind/nanobind.h>
 
+#include "tdock/fields.h"
 #include "tdock/requests.h"
 
 namespace tdock::python {
 
-nanobind::dict ToDict(const PartitionStatus& status);
-nanobind::dict ToDict(const ConsumerStatus& status);
-nanobind::dict ToDict(const RowStatus& status);
-nanobind::dict ToDict(const ListedRow& row);
+// The fields of a status by their names; None for what is absent.
+template <HasFields T>
+nanobind::dict ToDict(const T& value);
 
 // Unix time; infinite for what never ends.
 double ToUnix(absl::Time time);
