@@ -33,7 +33,6 @@ PUBLIC = {  # header of include/tdock -> its module
     "local_dock.h": "dock/local",
     "compat/mindspeed.h": "dock/compat/mindspeed",
     "options.h": "dock/table",
-    "partition_handle.h": "dock/table",
     "requests.h": "dock/table",
     "rows.h": "dock/table",
     "sampler.h": "dock/table",

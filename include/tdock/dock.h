@@ -29,18 +29,19 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tdock/options.h"
-#include "tdock/partition_handle.h"
 #include "tdock/requests.h"
 
 namespace tdock {
 
 class AnyCall;
+class PartitionHandle;
 
 // Thread-safe. Only Take, Fetch and puts of new rows wait, and only until their deadline; a call never waits while
 // another one copies data.
@@ -48,8 +49,8 @@ class Dock {
  public:
   virtual ~Dock() = default;
 
-  // Starts any of the calls below that are verbs (verbs.h). A call that blocks is answered before this returns; others
-  // on any thread, possibly before this returns. Waiting ends with the request's deadline, or its `cancel`.
+  // Starts any of the calls below that are verbs (verbs.h). It is answered once, on any thread, possibly before this
+  // returns. Waiting ends with the request's deadline, or its `cancel`; a dock in another process waits here.
   virtual void Start(const AnyCall& call) = 0;
 
   // If the partition exists with equal options, does nothing; with different ones: AlreadyExists, naming the
@@ -140,6 +141,49 @@ class Dock {
   // Why this consumer cannot take more rows: which columns of which rows are missing, which consumers write them, and
   // which lease holds them since when. For people to read.
   absl::StatusOr<std::string> Explain(absl::string_view partition, absl::string_view consumer);
+};
+
+// The calls of a dock for one partition, without its name:
+//
+//   PartitionHandle train = dock->partition("train");
+//   absl::StatusOr<Taken> taken = train.Take({.consumer = "reward", .min = 8, .max = 64});
+//
+// Requests need not name the partition; one that names another is InvalidArgument. Holds nothing but the name and the
+// dock, which must outlive it: it may be made before the partition is. Cheap to copy; thread-safe.
+class PartitionHandle {
+ public:
+  PartitionHandle(Dock& dock, std::string name) : dock_(&dock), name_(std::move(name)) {}
+
+  const std::string& name() const { return name_; }
+
+  absl::Status RegisterConsumer(const ConsumerOptions& options) const;
+  absl::Status DropConsumer(absl::string_view consumer) const;
+  absl::StatusOr<PutResult> Put(PutRequest request) const;
+  absl::StatusOr<Taken> Take(TakeRequest request) const;
+  absl::StatusOr<Rows> Fetch(FetchRequest request) const;
+  absl::Status Complete(LeaseRequest request) const;
+  absl::Status Release(LeaseRequest request) const;
+  absl::StatusOr<absl::Time> Renew(LeaseId lease) const;
+  absl::Status Drop(LeaseRequest request) const;
+  absl::Status Requeue(RequeueRequest request) const;
+  absl::Status Commit(StepRequest request) const;
+  absl::Status Rollback(StepRequest request) const;
+  absl::Status PublishWeights(int64_t version) const;
+  absl::StatusOr<std::vector<RowId>> FindRows(std::span<const std::string> keys) const;
+  absl::StatusOr<ListResult> List(ListRequest request) const;
+  absl::Status Seal() const;
+  absl::StatusOr<int64_t> Clear(ClearRequest request) const;
+  absl::StatusOr<PartitionStatus> GetStatus() const;
+  absl::StatusOr<ConsumerStatus> GetConsumerStatus(absl::string_view consumer) const;
+  absl::StatusOr<RowStatus> GetRowStatus(RowId row) const;
+  absl::StatusOr<std::string> Explain(absl::string_view consumer) const;
+
+ private:
+  template <class V>
+  auto Do(typename V::Request request) const;
+
+  Dock* dock_;
+  std::string name_;
 };
 
 }  // namespace tdock

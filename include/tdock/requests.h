@@ -356,4 +356,35 @@ struct RowStatus {
   TDOCK_FIELDS(RowStatus, row, group, key, tags, age, epoch, cells, consumers)
 };
 
+// The request or the reply of verbs that have none.
+struct Nothing {};
+
+// The calls of a dock, each with its request, its reply, its name and number in messages, and whether a client may
+// repeat it without knowing whether it was carried out (verbs.h).
+#define TDOCK_VERBS(V)                                                                 \
+  V(CreatePartition, PartitionOptions, Nothing, create_partition, 10, true)            \
+  V(DropPartition, PartitionRequest, Nothing, drop_partition, 11, false)               \
+  V(ListPartitions, Nothing, std::vector<std::string>, list_partitions, 12, true)      \
+  V(RegisterConsumer, RegisterRequest, Nothing, register_consumer, 13, true)           \
+  V(DropConsumer, ConsumerRequest, Nothing, drop_consumer, 14, false)                  \
+  V(Put, PutRequest, PutResult, put, 15, false)                                        \
+  V(Take, TakeRequest, Taken, take, 16, true)                                          \
+  V(Fetch, FetchRequest, Rows, fetch, 17, true)                                        \
+  V(Complete, LeaseRequest, Nothing, complete, 18, false)                              \
+  V(Release, LeaseRequest, Nothing, release, 19, false)                                \
+  V(Renew, LeaseRequest, absl::Time, renew, 20, true)                                  \
+  V(Drop, LeaseRequest, Nothing, drop, 21, false)                                      \
+  V(Requeue, RequeueRequest, Nothing, requeue, 22, false)                              \
+  V(Commit, StepRequest, Nothing, commit, 23, true)                                    \
+  V(Rollback, StepRequest, Nothing, rollback, 24, false)                               \
+  V(PublishWeights, PublishRequest, Nothing, publish_weights, 25, true)                \
+  V(FindRows, FindRequest, std::vector<RowId>, find_rows, 26, true)                    \
+  V(List, ListRequest, ListResult, list, 27, true)                                     \
+  V(Seal, PartitionRequest, Nothing, seal, 28, true)                                   \
+  V(Clear, ClearRequest, int64_t, clear, 29, false)                                    \
+  V(GetStatus, PartitionRequest, PartitionStatus, get_status, 30, true)                \
+  V(GetConsumerStatus, ConsumerRequest, ConsumerStatus, get_consumer_status, 31, true) \
+  V(Explain, ConsumerRequest, std::string, explain, 32, true)                          \
+  V(GetRowStatus, RowRequest, RowStatus, get_row_status, 33, true)
+
 }  // namespace tdock

@@ -1,51 +1,19 @@
-// The verbs of a dock: each in one line, with its request, its reply, its name and number in messages, and whether a
-// client may repeat it without knowing whether it was carried out.
+// The calls of a dock as values: for docks, and for code that handles all of them alike (TDOCK_VERBS in requests.h).
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "tdock/options.h"
 #include "tdock/requests.h"
 
 namespace tdock {
-
-// The request or the reply of verbs that have none.
-struct Nothing {};
-
-#define TDOCK_VERBS(V)                                                                 \
-  V(CreatePartition, PartitionOptions, Nothing, create_partition, 10, true)            \
-  V(DropPartition, PartitionRequest, Nothing, drop_partition, 11, false)               \
-  V(ListPartitions, Nothing, std::vector<std::string>, list_partitions, 12, true)      \
-  V(RegisterConsumer, RegisterRequest, Nothing, register_consumer, 13, true)           \
-  V(DropConsumer, ConsumerRequest, Nothing, drop_consumer, 14, false)                  \
-  V(Put, PutRequest, PutResult, put, 15, false)                                        \
-  V(Take, TakeRequest, Taken, take, 16, true)                                          \
-  V(Fetch, FetchRequest, Rows, fetch, 17, true)                                        \
-  V(Complete, LeaseRequest, Nothing, complete, 18, false)                              \
-  V(Release, LeaseRequest, Nothing, release, 19, false)                                \
-  V(Renew, LeaseRequest, absl::Time, renew, 20, true)                                  \
-  V(Drop, LeaseRequest, Nothing, drop, 21, false)                                      \
-  V(Requeue, RequeueRequest, Nothing, requeue, 22, false)                              \
-  V(Commit, StepRequest, Nothing, commit, 23, true)                                    \
-  V(Rollback, StepRequest, Nothing, rollback, 24, false)                               \
-  V(PublishWeights, PublishRequest, Nothing, publish_weights, 25, true)                \
-  V(FindRows, FindRequest, std::vector<RowId>, find_rows, 26, true)                    \
-  V(List, ListRequest, ListResult, list, 27, true)                                     \
-  V(Seal, PartitionRequest, Nothing, seal, 28, true)                                   \
-  V(Clear, ClearRequest, int64_t, clear, 29, false)                                    \
-  V(GetStatus, PartitionRequest, PartitionStatus, get_status, 30, true)                \
-  V(GetConsumerStatus, ConsumerRequest, ConsumerStatus, get_consumer_status, 31, true) \
-  V(Explain, ConsumerRequest, std::string, explain, 32, true)                          \
-  V(GetRowStatus, RowRequest, RowStatus, get_row_status, 33, true)
-
 namespace verbs {
 
 #define TDOCK_VERB(Verb, RequestOf, ReplyOf, name, number, repeatable) \
@@ -68,13 +36,6 @@ using ResultOf =
 // A call: a verb, its request, and where its result goes. A small value, which refers to the others.
 class AnyCall {
  public:
-  // The result is stored before Start() returns.
-  template <class V>
-  static AnyCall Blocking(const typename V::Request& request, std::optional<ResultOf<V>>* result) {
-    return {V::kNumber, true, &request, result, [](void* to, void* given) {
-              static_cast<std::optional<ResultOf<V>>*>(to)->emplace(std::move(*static_cast<ResultOf<V>*>(given)));
-            }};
-  }
   // `done(result)` is called once. Keeps the request until it returns.
   template <class V, class Done>
   static AnyCall Owned(typename V::Request request, Done done) {
@@ -83,16 +44,21 @@ class AnyCall {
       Done done;
     };
     auto* const held = new Held{std::move(request), std::move(done)};
-    return {V::kNumber, false, &held->request, held, [](void* from, void* given) {
+    return {V::kNumber, &held->request, held, [](void* from, void* given) {
               const std::unique_ptr<Held> last(static_cast<Held*>(from));
               last->done(std::move(*static_cast<ResultOf<V>*>(given)));
+            }};
+  }
+  // `answer->Set(result)` is called once.
+  template <class V, class Answer>
+  static AnyCall Of(const typename V::Request& request, Answer* answer) {
+    return {V::kNumber, &request, answer, [](void* to, void* given) {
+              static_cast<Answer*>(to)->Set(std::move(*static_cast<ResultOf<V>*>(given)));
             }};
   }
 
   // The verb's kNumber.
   int verb() const { return verb_; }
-  // Start() must not return before the reply.
-  bool blocks() const { return blocks_; }
   // V is the call's verb. The request lives until the reply.
   template <class V>
   const typename V::Request& request() const {
@@ -105,22 +71,54 @@ class AnyCall {
   }
 
  private:
-  AnyCall(int verb, bool blocks, const void* request, void* to, void (*reply)(void* to, void* result))
-      : verb_(verb), blocks_(blocks), request_(request), to_(to), reply_(reply) {}
+  AnyCall(int verb, const void* request, void* to, void (*reply)(void* to, void* result))
+      : verb_(verb), request_(request), to_(to), reply_(reply) {}
 
   int verb_;
-  bool blocks_;
   const void* request_;
   void* to_;
   void (*reply_)(void*, void*);
 };
 
-// Starts a call of a dock and waits for it.
+// A result that the thread which makes this waits for.
+template <class Result>
+class Awaited {
+ public:
+  void Set(Result result) {
+    if (std::this_thread::get_id() == waiting_) {  // which has not begun to wait
+      result_.emplace(std::move(result));
+      set_here_ = true;
+      return;
+    }
+    // Notified under the lock: the waiting thread destroys this as soon as it can take the lock.
+    const std::lock_guard lock(mu_);
+    result_.emplace(std::move(result));
+    set_elsewhere_ = true;
+    changed_.notify_one();
+  }
+  Result Take() {
+    if (!set_here_) {
+      std::unique_lock lock(mu_);
+      changed_.wait(lock, [&] { return set_elsewhere_; });
+    }
+    return *std::move(result_);
+  }
+
+ private:
+  const std::thread::id waiting_ = std::this_thread::get_id();
+  bool set_here_ = false;
+  std::optional<Result> result_;
+  std::mutex mu_;
+  std::condition_variable changed_;
+  bool set_elsewhere_ = false;
+};
+
+// Starts a call of a dock and waits for its result.
 template <class V, class Dock>
 ResultOf<V> Ask(Dock& dock, const typename V::Request& request) {
-  std::optional<ResultOf<V>> result;
-  dock.Start(AnyCall::Blocking<V>(request, &result));
-  return *std::move(result);
+  Awaited<ResultOf<V>> result;
+  dock.Start(AnyCall::Of<V>(request, &result));
+  return result.Take();
 }
 
 // Calls f.operator()<V>() of the verb with this number. There must be one.

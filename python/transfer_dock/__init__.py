@@ -33,7 +33,6 @@ from transfer_dock.errors import (
     Unavailable,
     Unimplemented,
 )
-from transfer_dock.partition import Partition
 from transfer_dock.schema import ColumnType, column
 from transfer_dock.scoring import Score, score
 from transfer_dock.server import DockServer, Server, serve

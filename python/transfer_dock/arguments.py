@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Literal, Protocol, TypeVar, Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, SupportsIndex, TypeVar, Union
+
+import numpy
+import numpy.typing
 
 from transfer_dock.errors import InvalidArgument
 
@@ -27,6 +30,13 @@ Names = ListOf[str]
 # The names of rows: None for a row without one.
 Keys = ListOf[Union[str, None]]
 
+RowIds = numpy.typing.NDArray[numpy.uint64]
+# Row ids as an argument.
+RowsLike = Union[RowIds, numpy.typing.NDArray[numpy.int64], Sequence[int], Sequence[SupportsIndex]]
+# A column's values as an argument: see Dock.put.
+ColumnData = Any
+TagsLike = Union[Mapping[str, str], Sequence[Mapping[str, str]]]
+
 Unit = Literal["row", "group"]
 Sampler = Literal["first_come", "uniform", "length_balanced"]
 Stale = Literal["send_back", "drop"]
@@ -48,3 +58,14 @@ def seconds(argument: str, given: object, *, most: float = math.inf) -> float:
     if not 0 <= number <= most:
         raise InvalidArgument(f"'{argument}' is {given!r}; give a number of seconds, 0 or more")
     return number
+
+
+def by_name(data: object) -> dict[str, ColumnData]:
+    """The columns of a put, which are a mapping or at least have items()."""
+    items = getattr(data, "items", None)
+    if not callable(items):
+        raise InvalidArgument(
+            f"'data' is a {type(data).__name__}; give a dict of columns by name, such as "
+            '{"prompt": ["37+85=", "12+30="], "reward": [1.0, 0.0]}'
+        )
+    return dict(items())

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from transfer_dock.errors import DockError
+
 R = TypeVar("R")
 
 
@@ -62,3 +64,37 @@ def start(call: Callable[[], R]) -> Future[R]:
 async def run(call: Callable[[], R]) -> R:
     """Makes the call in a thread, and waits for it without blocking the event loop."""
     return await asyncio.wrap_future(start(call))
+
+
+async def run_until_cancelled(
+    call: Callable[[], R], cancel: Callable[[], None], give_back: Callable[[R], None]
+) -> R:
+    """The same for a call that waits. If its task is cancelled, or its coroutine dropped, ``cancel`` ends the call, and
+    ``give_back`` gets what it returns nevertheless.
+    """
+    future = start(call)
+
+    def give(over: Future[R]) -> None:
+        if over.cancelled() or over.exception() is not None:
+            return
+        try:
+            give_back(over.result())
+        except DockError:
+            pass  # then rows come back when their lease expires
+
+    def abandon() -> None:
+        cancel()
+        future.add_done_callback(give)
+
+    try:
+        return await asyncio.wrap_future(future)
+    except DockError:
+        raise
+    except BaseException:
+        # Cancelling may have to call a server, so it runs in a thread. During interpreter shutdown no new thread can
+        # start; then the call ends with the process.
+        try:
+            start(abandon)
+        except RuntimeError:
+            pass
+        raise

@@ -1,26 +1,22 @@
-"""The calls of a dock, and the rows that a take hands out."""
+"""The calls of a dock: those that block, for one partition without its name, and as coroutines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, SupportsIndex, Union
-
-import numpy
-import numpy.typing
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from transfer_dock import _native, call_threads, schema
 from transfer_dock import status as statuses
 from transfer_dock._native import Cancel, Rows
-from transfer_dock.arguments import Keys, Names, Sampler, Stale, Unit
+from transfer_dock.arguments import ColumnData, Keys, Names, RowIds, RowsLike, Sampler, Stale, TagsLike, Unit, by_name
 from transfer_dock.errors import DockError, FailedPrecondition, InvalidArgument
 
-RowIds = numpy.typing.NDArray[numpy.uint64]
-# Row ids as an argument.
-RowsLike = Union[RowIds, numpy.typing.NDArray[numpy.int64], Sequence[int], Sequence[SupportsIndex]]
-# A column's values as an argument: see Dock.put.
-ColumnData = Any
-TagsLike = Union[Mapping[str, str], Sequence[Mapping[str, str]]]
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D")
 
 # For how many seconds a take waits unless it says otherwise.
 TAKE_TIMEOUT = 60.0
@@ -128,7 +124,7 @@ class Taken(Rows):
 
 
 class DockCalls:
-    """What :class:`transfer_dock.Dock` can be asked; :mod:`transfer_dock.aio` makes coroutines of these calls."""
+    """What :class:`transfer_dock.Dock` can be asked; :class:`AsyncDock` has them as coroutines."""
 
     def __init__(self, native: _native.Dock) -> None:
         self._native = native
@@ -275,7 +271,7 @@ class DockCalls:
         The dock copies the data: arrays may be changed once the call returns.
         """
         if data is not None and type(data) is not dict:
-            data = _by_name(data)
+            data = by_name(data)
         lease_id = lease.lease if isinstance(lease, Taken) else lease
         ids = self._native.put(
             partition, data, rows, new_rows, lease_id or 0, keep, step, groups, group_size, keys, tags, partial, epochs,
@@ -422,20 +418,178 @@ class DockCalls:
         return self._native.explain(partition=partition, consumer=consumer)
 
 
+class PartitionOf(Generic[D]):
+    """The calls of a dock for the partition ``name``."""
+
+    def __init__(self, dock: D, name: str) -> None:
+        self._dock = dock
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+def of_partition(call: Callable[Concatenate[D, str, P], R]) -> Callable[Concatenate[PartitionOf[D], P], R]:
+    """A call of a dock without its first argument, the partition's name."""
+
+    @functools.wraps(call)
+    def run(self: PartitionOf[D], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return call(self._dock, self.name, *args, **kwargs)
+
+    signature = inspect.signature(call)
+    self, _, *others = signature.parameters.values()
+    run.__signature__ = signature.replace(parameters=[self, *others])  # type: ignore[attr-defined]
+    return run
+
+
+class Partition(PartitionOf[DockCalls]):
+    """What ``dock.partition(name)`` is: the calls of :class:`transfer_dock.Dock` for one partition.
+
+        train = dock.partition("train")
+        train.put({"prompt": ["37+85="]})
+        with train.take("reward", max=8, timeout=60) as rows:
+            …
+
+    They are those of the dock without their first argument, the partition's name. The handle holds nothing else: it
+    may be made before the partition is, and the partition may be dropped and made again. Thread-safe, and may be
+    pickled where its dock may.
+    """
+
+    put = of_partition(DockCalls.put)
+    take = of_partition(DockCalls.take)
+    fetch = of_partition(DockCalls.fetch)
+    register_consumer = of_partition(DockCalls.register_consumer)
+    drop_consumer = of_partition(DockCalls.drop_consumer)
+    complete = of_partition(DockCalls.complete)
+    release = of_partition(DockCalls.release)
+    renew = of_partition(DockCalls.renew)
+    drop = of_partition(DockCalls.drop)
+    requeue = of_partition(DockCalls.requeue)
+    commit = of_partition(DockCalls.commit)
+    rollback = of_partition(DockCalls.rollback)
+    publish_weights = of_partition(DockCalls.publish_weights)
+    find = of_partition(DockCalls.find)
+    list = of_partition(DockCalls.list)
+    seal = of_partition(DockCalls.seal)
+    clear = of_partition(DockCalls.clear)
+    status = of_partition(DockCalls.status)
+    consumer_status = of_partition(DockCalls.consumer_status)
+    row_status = of_partition(DockCalls.row_status)
+    explain = of_partition(DockCalls.explain)
+
+
+# ---- As coroutines.
+
+
+def _verb(call: Callable[Concatenate[DockCalls, P], R]) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(call)
+    async def run(self: AsyncDock, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await call_threads.run(lambda: call(self._dock, *args, **kwargs))
+
+    return run
+
+
+def _waiting_verb(
+    call: Callable[Concatenate[DockCalls, P], R],
+) -> Callable[Concatenate[AsyncDock, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(call)
+    async def run(self: AsyncDock, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs.get("cancel") is not None:
+            raise InvalidArgument("'cancel' is for the calls that block: cancel the task that awaits this one")
+        kwargs["cancel"] = cancel = Cancel()
+        return await call_threads.run_until_cancelled(
+            lambda: call(self._dock, *args, **kwargs), cancel.request, _give_back
+        )
+
+    return run
+
+
+def _give_back(result: object) -> None:
+    if isinstance(result, Taken) and result.lease is not None:
+        result.release()
+
+
+class AsyncDock:
+    """The type of ``dock.aio``: the verbs of :class:`transfer_dock.Dock` with the same arguments, to be awaited.
+
+        async with await dock.aio.take("p", "c", max=8) as rows:
+            await dock.aio.put("p", {"y": …}, rows=rows.ids, lease=rows)
+
+    The methods of the rows themselves, such as rows.put, block: use the verbs here, with the rows as their ``lease``.
+
+    Calls run in threads of their own, never in the event loop's. Cancelling a task that waits in put, take or fetch, or
+    dropping its coroutine, ends the call; rows that it took in the meantime are given back. The end of the program does
+    not wait for calls.
+    """
+
+    def __init__(self, dock: DockCalls) -> None:
+        self._dock = dock
+
+    def partition(self, name: str) -> AsyncPartition:
+        """The verbs of one partition: they do not ask for its name. Asks the dock nothing, and is not awaited."""
+        return AsyncPartition(self, name)
+
+    put = _waiting_verb(DockCalls.put)
+    take = _waiting_verb(DockCalls.take)
+    fetch = _waiting_verb(DockCalls.fetch)
+    create_partition = _verb(DockCalls.create_partition)
+    drop_partition = _verb(DockCalls.drop_partition)
+    export_partition = _verb(DockCalls.export_partition)
+    import_partition = _verb(DockCalls.import_partition)
+    partitions = _verb(DockCalls.partitions)
+    register_consumer = _verb(DockCalls.register_consumer)
+    drop_consumer = _verb(DockCalls.drop_consumer)
+    complete = _verb(DockCalls.complete)
+    release = _verb(DockCalls.release)
+    renew = _verb(DockCalls.renew)
+    drop = _verb(DockCalls.drop)
+    requeue = _verb(DockCalls.requeue)
+    commit = _verb(DockCalls.commit)
+    rollback = _verb(DockCalls.rollback)
+    publish_weights = _verb(DockCalls.publish_weights)
+    find = _verb(DockCalls.find)
+    list = _verb(DockCalls.list)
+    seal = _verb(DockCalls.seal)
+    clear = _verb(DockCalls.clear)
+    status = _verb(DockCalls.status)
+    consumer_status = _verb(DockCalls.consumer_status)
+    row_status = _verb(DockCalls.row_status)
+    explain = _verb(DockCalls.explain)
+
+
+class AsyncPartition(PartitionOf[AsyncDock]):
+    """What ``dock.aio.partition(name)`` is: the verbs of :class:`transfer_dock.Partition`, to be awaited.
+
+        async with await train.take("c", max=8) as rows:
+            await train.put({"y": …}, rows=rows.ids, lease=rows)
+    """
+
+    put = of_partition(AsyncDock.put)
+    take = of_partition(AsyncDock.take)
+    fetch = of_partition(AsyncDock.fetch)
+    register_consumer = of_partition(AsyncDock.register_consumer)
+    drop_consumer = of_partition(AsyncDock.drop_consumer)
+    complete = of_partition(AsyncDock.complete)
+    release = of_partition(AsyncDock.release)
+    renew = of_partition(AsyncDock.renew)
+    drop = of_partition(AsyncDock.drop)
+    requeue = of_partition(AsyncDock.requeue)
+    commit = of_partition(AsyncDock.commit)
+    rollback = of_partition(AsyncDock.rollback)
+    publish_weights = of_partition(AsyncDock.publish_weights)
+    find = of_partition(AsyncDock.find)
+    list = of_partition(AsyncDock.list)
+    seal = of_partition(AsyncDock.seal)
+    clear = of_partition(AsyncDock.clear)
+    status = of_partition(AsyncDock.status)
+    consumer_status = of_partition(AsyncDock.consumer_status)
+    row_status = of_partition(AsyncDock.row_status)
+    explain = of_partition(AsyncDock.explain)
+
+
 def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a method by their names."""
     return {name: value for name, value in arguments.items() if name != "self"}
-
-
-def _by_name(data: object) -> dict[str, ColumnData]:
-    """The columns of a put, which are a mapping or at least have items()."""
-    items = getattr(data, "items", None)
-    if not callable(items):
-        raise InvalidArgument(
-            f"'data' is a {type(data).__name__}; give a dict of columns by name, such as "
-            '{"prompt": ["37+85=", "12+30="], "reward": [1.0, 0.0]}'
-        )
-    return dict(items())
 
 
 def _id_of(lease: int | Taken) -> int:

@@ -7,10 +7,9 @@ from types import TracebackType
 from typing import Any
 
 from transfer_dock import _native, tables, watching
-from transfer_dock.aio import AsyncDock
-from transfer_dock.calls import ColumnData, DockCalls, RowIds, RowsLike, TagsLike, Taken
+from transfer_dock.arguments import ColumnData, RowIds, RowsLike, TagsLike
+from transfer_dock.calls import AsyncDock, DockCalls, Partition, Taken
 from transfer_dock.errors import DockError
-from transfer_dock.partition import Partition
 
 __all__ = ["ColumnData", "Dock", "RowIds", "RowsLike", "TagsLike", "Taken"]
 
@@ -99,7 +98,7 @@ class Dock(DockCalls):
 
     @property
     def aio(self) -> AsyncDock:
-        """The same verbs as coroutines: see :class:`transfer_dock.aio.AsyncDock`."""
+        """The same verbs as coroutines: see :class:`transfer_dock.calls.AsyncDock`."""
         return AsyncDock(self)
 
     def partition(self, name: str) -> Partition:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import transfer_dock as td
-from transfer_dock.aio import AsyncDock, AsyncPartition
+from transfer_dock.calls import AsyncDock, AsyncPartition
 
 from messages import raising
 from waiting import LONG

@@ -116,7 +116,7 @@ def test_neither_torch_nor_what_it_is_compared_with_is_needed(wheel: pathlib.Pat
     for folder in pathlib.Path(numpy.__file__).parent.parent.glob("numpy*"):
         (pathlib.Path(packages) / folder.name).symlink_to(folder)
     program = """
-import sys, transfer_dock as td, transfer_dock.aio, transfer_dock.stages, transfer_dock.controller as tc
+import sys, transfer_dock as td, transfer_dock.stages, transfer_dock.controller as tc
 dock = td.Dock.local()
 dock.create_partition("p", {"x": "float32"})
 class Twice:

@@ -69,43 +69,21 @@ std::shared_ptr<const Table::CustomSamplers> WithoutNulls(Table::CustomSamplers 
   return std::make_shared<const Table::CustomSamplers>(std::move(samplers));
 }
 
-// Threadless calls in progress. Thread-safe.
-class OpenCalls {
- public:
-  // Wraps `done`, which counts as in progress until it has returned.
-  template <class T>
-  ServedDock::Done<T> Count(ServedDock::Done<T> done) TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    ++count_;
-    return [this, done = std::move(done)](absl::StatusOr<T> result) mutable {
-      std::exchange(done, nullptr)(std::move(result));
-      MutexLock over(mu_);
-      if (--count_ == 0) none_.NotifyAll();
-    };
-  }
-  void AwaitNone() TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    while (count_ > 0) none_.Wait(mu_);
-  }
-
- private:
-  Mutex mu_;
-  CondVar none_;
-  int64_t count_ TDOCK_GUARDED_BY(mu_) = 0;
-};
-
 class LocalDock final : public ServedDock {
  public:
   explicit LocalDock(const ServedDockOptions& options)
-      : clock_(options.local.clock == nullptr ? Clock::Real() : *options.local.clock),
-        samplers_(WithoutNulls(options.local.samplers)),
-        memory_for_(options.memory_for),
-        work_(options.work),
+      : memory_for_(options.memory_for),
+        share_{.clock = options.local.clock == nullptr ? Clock::Real() : *options.local.clock,
+               .work = options.work,
+               .copies = memory_,
+               .samplers = WithoutNulls(options.local.samplers),
+               .notifier = notifier_,
+               .calls = calls_},
         last_lease_(options.last_lease) {}
 
   ~LocalDock() override {
     for (const auto& partition : Partitions()) partition->Close();
-    open_calls_.AwaitNone();
+    calls_.AwaitNone();
     notifier_->Close();
     std::thread admission_thread;
     {
@@ -162,19 +140,9 @@ class LocalDock final : public ServedDock {
     } else {
       absl::StatusOr<std::shared_ptr<Partition>> found = Find(request.partition);
       if (!found.ok()) return call.template Reply<V>(found.status());
-      if constexpr (!requires { request.cancel; }) {
-        call.template Reply<V>((*found)->template Do<V>(request));
-      } else if (call.blocks()) {
-        call.template Reply<V>(Await(**found, request));
-      } else {
-        Done<typename V::Reply> done = [call](ResultOf<V> result) { call.template Reply<V>(std::move(result)); };
-        Partition::Start(*std::move(found), request, open_calls_.Count(std::move(done)));
-      }
+      (*found)->template Start<V>(call);
     }
   }
-  static absl::StatusOr<PutResult> Await(Partition& partition, const PutRequest& put) { return partition.Put(put); }
-  static absl::StatusOr<Taken> Await(Partition& partition, const TakeRequest& take) { return partition.Take(take); }
-  static absl::StatusOr<Rows> Await(Partition& partition, const FetchRequest& fetch) { return partition.Fetch(fetch); }
 
   // The verbs of the dock itself.
   absl::Status On(verbs::CreatePartition, const PartitionOptions& options) TDOCK_EXCLUDES(mu_) {
@@ -186,7 +154,7 @@ class LocalDock final : public ServedDock {
       TDOCK_RETURN_IF_ERROR(CheckRoomFor(options.name));
       auto& entry = partitions_[options.name];
       if (entry == nullptr) {
-        entry = std::make_shared<Partition>(options, clock_, memory, memory_, samplers_, notifier_, last_lease_, work_);
+        entry = std::make_shared<Partition>(options, share_, memory, last_lease_);
         if (options.max_bytes > 0) StartAdmission();
         return absl::OkStatus();
       }
@@ -230,8 +198,7 @@ class LocalDock final : public ServedDock {
       MutexLock lock(mu_);
       TDOCK_RETURN_IF_ERROR(CheckNew(options.name));
     }
-    const auto partition = std::make_shared<Partition>(options, clock_, MemoryFor(options.name), memory_, samplers_,
-                                                       notifier_, kNoLease, work_);
+    const auto partition = std::make_shared<Partition>(options, share_, MemoryFor(options.name));
     if (absl::Status status = partition->Restore(std::move(image)); !status.ok()) {
       return Annotate(status, absl::StrCat("the image of partition '", options.name, "'"));
     }
@@ -301,13 +268,11 @@ class LocalDock final : public ServedDock {
                                             names.empty() ? "none" : names));
   }
 
-  Clock& clock_;
-  const std::shared_ptr<const Table::CustomSamplers> samplers_;
   const std::function<std::shared_ptr<CellMemory>(absl::string_view)> memory_for_;
   const std::shared_ptr<CellMemory> memory_ = std::make_shared<WarmMemory>();
-  WorkQueue* const work_;
   const std::shared_ptr<Notifier> notifier_ = std::make_shared<Notifier>();
-  OpenCalls open_calls_;
+  WaitingCalls calls_;
+  const PartitionsShare share_;
   Mutex mu_;
   // By name, in their order.
   absl::btree_map<std::string, std::shared_ptr<Partition>> partitions_ TDOCK_GUARDED_BY(mu_);

@@ -4,7 +4,6 @@
 
 #include "core/base/testing/hostile_text.h"
 #include "dock/testing/conformance.h"
-#include "dock/testing/dock_over_served.h"
 
 namespace tdock::dock {
 namespace {
@@ -115,13 +114,6 @@ const auto kLocal = testing::Values([](Clock& clock) { return MakeLocalDock({.cl
 INSTANTIATE_TEST_SUITE_P(Local, DockConformance, kLocal);
 INSTANTIATE_TEST_SUITE_P(Local, DockRows, kLocal);
 INSTANTIATE_TEST_SUITE_P(Local, DockVersions, kLocal);
-
-const auto kServed = testing::Values(DockFactory([](Clock& clock) -> std::unique_ptr<Dock> {
-  return std::make_unique<DockOverServed>(MakeServedDock({.local = {.clock = &clock}}));
-}));
-INSTANTIATE_TEST_SUITE_P(Served, DockConformance, kServed);
-INSTANTIATE_TEST_SUITE_P(Served, DockRows, kServed);
-INSTANTIATE_TEST_SUITE_P(Served, DockVersions, kServed);
 
 // Takes from the end of what it sees, and does as it is told otherwise.
 class FromTheEnd final : public CustomSampler {

@@ -30,20 +30,32 @@
 
 namespace tdock::dock {
 
+// What the partitions of a dock share, which outlives every call.
+struct PartitionsShare {
+  Clock& clock;
+  // As in ServedDockOptions.
+  WorkQueue* work;
+  // Copies made of views.
+  std::shared_ptr<Memory> copies;
+  std::shared_ptr<const Table::CustomSamplers> samplers;
+  // When it is called, another thread must call BytesWereFreed().
+  std::shared_ptr<Notifier> notifier;
+  WaitingCalls& calls;
+};
+
 // A table of states and a store of bytes under one lock, which is held for bookkeeping only: payload is copied,
 // allocated and freed without it. The methods are Dock's. Thread-safe.
 class Partition : public std::enable_shared_from_this<Partition> {
  public:
-  // Payload is allocated from `memory`, which views keep alive; copies made of the views, from `copies`. When the
-  // notifier is called, another thread must call BytesWereFreed().
-  Partition(PartitionOptions options, Clock& clock, std::shared_ptr<CellMemory> memory, std::shared_ptr<Memory> copies,
-            std::shared_ptr<const Table::CustomSamplers> samplers, std::shared_ptr<Notifier> notifier,
-            LeaseId last_lease = kNoLease, WorkQueue* work = nullptr)
-      : clock_(clock),
-        work_(work),
-        blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(std::move(notifier))},
-        copies_(std::move(copies)),
-        samplers_(std::move(samplers)),
+  // Payload is allocated from `memory`, which views keep alive.
+  Partition(PartitionOptions options, const PartitionsShare& share, std::shared_ptr<CellMemory> memory,
+            LeaseId last_lease = kNoLease)
+      : clock_(share.clock),
+        work_(share.work),
+        calls_(share.calls),
+        blocks_{.memory = std::move(memory), .held = std::make_shared<HeldBytes>(share.notifier)},
+        copies_(share.copies),
+        samplers_(share.samplers),
         refuses_nan_(options.refuse_nan),
         limited_(Budget(options).limited()),
         table_(std::move(options), last_lease),
@@ -52,12 +64,16 @@ class Partition : public std::enable_shared_from_this<Partition> {
   }
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<PutResult> Put(const PutRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<Taken> Take(const TakeRequest& request) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<Rows> Fetch(const FetchRequest& request) TDOCK_EXCLUDES(mu_);
-  // Verbs that never wait.
+  // Starts a verb of one partition. Those that wait are answered, without a lock, on the thread that ends the wait: a
+  // thread of another call, of the clock's alarms or of the dock, or the thread that requests the stop.
   template <class V>
-  ResultOf<V> Do(const typename V::Request& request) TDOCK_EXCLUDES(mu_);
+  void Start(const AnyCall& call) TDOCK_EXCLUDES(mu_) {
+    if constexpr (requires(typename V::Request request) { request.cancel; }) {
+      StartWaiting<V>(call);
+    } else {
+      call.Reply<V>(Do<V>(call.request<V>()));
+    }
+  }
   absl::StatusOr<std::string> Export() TDOCK_EXCLUDES(mu_);
 
   // Makes a new partition, with the options of the image, equal to the image's. If it fails, it must not be used.
@@ -72,13 +88,6 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // As in served_dock.h.
   ServedDock::Load LoadOf(LeaseId lease) TDOCK_EXCLUDES(mu_);
   static std::shared_ptr<void> BeginLong(std::shared_ptr<Partition> partition);
-
-  // The same without a thread, as in served_dock.h.
-  template <class T>
-  using Done = Callback<void(absl::StatusOr<T>)>;
-  static void Start(std::shared_ptr<Partition> partition, const TakeRequest& request, Done<Taken> done);
-  static void Start(std::shared_ptr<Partition> partition, const PutRequest& request, Done<PutResult> done);
-  static void Start(std::shared_ptr<Partition> partition, const FetchRequest& request, Done<Rows> done);
 
   // Calls that wait, and calls to come, fail with NotFound. Returns the last lease that was given out.
   LeaseId Close() TDOCK_EXCLUDES(mu_);
@@ -101,27 +110,11 @@ class Partition : public std::enable_shared_from_this<Partition> {
   void End(Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   void Compact(std::vector<BlockStore::Compaction> compactions) TDOCK_EXCLUDES(mu_);
 
-  absl::Status On(verbs::RegisterConsumer, const RegisterRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::DropConsumer, const ConsumerRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Complete, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Release, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::StatusOr<absl::Time> On(verbs::Renew, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Drop, const LeaseRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Requeue, const RequeueRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Commit, const StepRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Rollback, const StepRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::PublishWeights, const PublishRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::StatusOr<std::vector<RowId>> On(verbs::FindRows, const FindRequest& request, Cleanup& cleanup)
-      TDOCK_REQUIRES(mu_);
-  absl::StatusOr<ListResult> On(verbs::List, const ListRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::Status On(verbs::Seal, const PartitionRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::StatusOr<int64_t> On(verbs::Clear, const ClearRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::StatusOr<PartitionStatus> On(verbs::GetStatus, const PartitionRequest& request, Cleanup& cleanup)
-      TDOCK_REQUIRES(mu_);
-  absl::StatusOr<ConsumerStatus> On(verbs::GetConsumerStatus, const ConsumerRequest& request, Cleanup& cleanup)
-      TDOCK_REQUIRES(mu_);
-  absl::StatusOr<RowStatus> On(verbs::GetRowStatus, const RowRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  absl::StatusOr<std::string> On(verbs::Explain, const ConsumerRequest& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  // The verbs of one partition that never wait.
+#define TDOCK_ON(Verb, Request, ...) \
+  ResultOf<verbs::Verb> On(verbs::Verb, const Request& request, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  TDOCK_VERBS(TDOCK_ON)
+#undef TDOCK_ON
 
   // Updates the figures that are read without the lock.
   void NoteLoad() TDOCK_REQUIRES(mu_);
@@ -130,26 +123,47 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   // ---- Waiting (partition_wait.cc).
 
-  // What a call waits for that could not be served. Not set: it must look again at once.
-  struct Wait {
-    std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited = {};
-    absl::Time until = absl::InfinitePast();
+  // A put that was admitted: its claim, its places in the store, and the columns of the batch whose bytes are for text.
+  struct Admitted {
+    Claim claim;
+    std::vector<uint32_t> columns;
+    std::vector<BlockStore::Placement> placements;
+    std::vector<size_t> for_text;
+    uint64_t checked_at;  // the table's number of changes
   };
-  class ThreadWaiter;
-  template <class Request, class T>
-  class Call;
-  template <class Request>
-  auto Await(const Request& request) TDOCK_EXCLUDES(mu_);
-  // Looks, and if the call cannot be served yet, waits: then `waiter` is made or queued.
-  template <class Request, class W>
-  auto LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  // What the call returns, or else what it waits for. A put is admitted: it is counted as under way.
-  std::optional<absl::StatusOr<Taken>> Look(const TakeRequest& request, const Waiter* waiter, Wait& wait,
-                                            Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  std::optional<absl::StatusOr<Rows>> Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
-                                           Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  std::optional<absl::StatusOr<Claim>> Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
-                                            Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  // What a call waits for.
+  struct Wait {
+    std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited;
+    absl::Time until;
+  };
+  // The call looks again at once, but others get the lock first.
+  struct Again {};
+  // Of one look.
+  template <class T>
+  using Outcome = std::variant<absl::StatusOr<T>, Wait, Again>;
+  // `waiter`: the call, if it has waited.
+  Outcome<Taken> Look(const TakeRequest& request, const Waiter* waiter, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  Outcome<Rows> Look(const FetchRequest& request, const Waiter* waiter, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  Outcome<Admitted> Look(const PutRequest& request, const Waiter* waiter, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+
+  template <class V>
+  class WaitingCall;
+  // Verbs that never wait.
+  template <class V>
+  ResultOf<V> Do(const typename V::Request& request) TDOCK_EXCLUDES(mu_);
+  template <class V>
+  void StartWaiting(const AnyCall& call) TDOCK_EXCLUDES(mu_);
+  // Looks until the call is answered, or waits: then `waiting` is made, or queued again. Adds the calls that can go on
+  // to `wake`.
+  template <class V>
+  void LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList& wake)
+      TDOCK_EXCLUDES(mu_);
+  template <class V>
+  auto LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  // The rest of a call that has looked.
+  static absl::StatusOr<Taken> Finish(const TakeRequest&, absl::StatusOr<Taken> taken) { return taken; }
+  static absl::StatusOr<Rows> Finish(const FetchRequest&, absl::StatusOr<Rows> rows) { return rows; }
+  absl::StatusOr<PutResult> Finish(const PutRequest& request, absl::StatusOr<Admitted> admitted) TDOCK_EXCLUDES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
   // Whether such a call takes long once it can go on.
@@ -171,12 +185,8 @@ class Partition : public std::enable_shared_from_this<Partition> {
   absl::Status CheckValues(const PutRequest& request) const;
   // Which columns of the batch hold bytes that go into columns of text.
   std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
-  bool NeedsRoom(const PutRequest& request) const { return limited_ && request.rows.empty(); }
-  // Whether the put is admitted, or has to wait; fills in its claim.
-  absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Cleanup& cleanup)
-      TDOCK_REQUIRES(mu_);
-  // The rest of a put that was admitted.
-  absl::StatusOr<PutResult> PutAdmitted(const PutRequest& request, const Claim& claim) TDOCK_EXCLUDES(mu_);
+  // Whether there is room for the claim of a put, which has to wait otherwise.
+  absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, const Claim& claim) TDOCK_REQUIRES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   // The number of the consumer under whose lease a put is.
   uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);
@@ -235,6 +245,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
 
   Clock& clock_;
   WorkQueue* const work_;
+  WaitingCalls& calls_;
   const BlockSource blocks_;
   const std::shared_ptr<Memory> copies_;
   const std::shared_ptr<const Table::CustomSamplers> samplers_;

@@ -57,10 +57,7 @@ std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const 
   return places;
 }
 
-absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, Claim& claim, Cleanup& cleanup) {
-  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_RETURN_IF_ERROR(table_.CheckPut(request).status());
-  claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
+absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* waiter, const Claim& claim) {
   // The rest of groups that were admitted as a whole.
   if (claim.rows == 0) return true;
   // Before the held bytes are read, so that a decrease after that is noticed.
@@ -71,49 +68,35 @@ absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* wa
   TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
   if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
   if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
-  const bool waits = waiter != nullptr && waiter->has_waited();
-  if (waits || waits_.puts() < kMaxWaitingPuts) return false;
+  if (waiter != nullptr || waits_.puts() < kMaxWaitingPuts) return false;
   return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingPuts,
                                                    " puts waiting for room, the limit"));
 }
 
-std::optional<absl::StatusOr<Claim>> Partition::Look(const PutRequest& request, const Waiter* waiter, Wait& wait,
-                                                     Cleanup& cleanup) {
+Partition::Outcome<Partition::Admitted> Partition::Look(const PutRequest& request, const Waiter* waiter,
+                                                        Cleanup& cleanup) {
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, table_.CheckPut(request));
   Claim claim;
-  const absl::StatusOr<bool> fits = Fits(request, waiter, claim, cleanup);
-  if (!fits.ok()) return fits.status();
-  if (*fits) {
-    budget_.Begin(claim);
-    return claim;
+  if (limited_ && request.rows.empty()) {
+    claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
+    TDOCK_ASSIGN_OR_RETURN(const bool fits, Fits(request, waiter, claim));
+    if (!fits) return Wait{AwaitedRoom{&request, claim}, request.deadline};
   }
-  wait = {AwaitedRoom{&request, claim}, request.deadline};
-  return std::nullopt;
+  budget_.Begin(claim);
+  Admitted admitted{.claim = claim,
+                    .columns = std::move(columns),
+                    .placements = {},
+                    .for_text = {},
+                    .checked_at = table_.changes()};
+  admitted.placements = store_.Reserve(request.batch, admitted.columns, request.weights_version, WriterOf(request));
+  admitted.for_text = BytesForText(request.batch, admitted.columns);
+  return admitted;
 }
 
-absl::StatusOr<PutResult> Partition::PutAdmitted(const PutRequest& request, const Claim& claim) {
-  std::vector<uint32_t> columns;
-  std::vector<BlockStore::Placement> placements;
-  std::vector<size_t> for_text;
-  uint64_t checked_at = 0;
-  {
-    Cleanup cleanup{*this};
-    MutexLock lock(mu_);
-    absl::Status status = Begin(cleanup);
-    if (status.ok()) {
-      absl::StatusOr<std::vector<uint32_t>> checked = table_.CheckPut(request);
-      status = checked.status();
-      if (checked.ok()) columns = *std::move(checked);
-    }
-    if (!status.ok()) {
-      budget_.End(claim);
-      End(cleanup);
-      return status;
-    }
-    placements = store_.Reserve(request.batch, columns, request.weights_version, WriterOf(request));
-    for_text = BytesForText(request.batch, columns);
-    checked_at = table_.changes();
-  }
-
+absl::StatusOr<PutResult> Partition::Finish(const PutRequest& request, absl::StatusOr<Admitted> admitted) {
+  if (!admitted.ok()) return admitted.status();
+  auto& [claim, columns, placements, for_text, checked_at] = *admitted;
   const absl::Status written = Write(request.batch, for_text, placements);
 
   Cleanup cleanup{*this};

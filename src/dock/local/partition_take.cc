@@ -57,21 +57,15 @@ absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& requ
   return table_.Choose(awaited.consumer, request.rank, awaited.least, request.max, *samplers_, length_of);
 }
 
-std::optional<absl::StatusOr<Taken>> Partition::Look(const TakeRequest& request, const Waiter*, Wait& wait,
-                                                     Cleanup& cleanup) {
+Partition::Outcome<Taken> Partition::Look(const TakeRequest& request, const Waiter*, Cleanup& cleanup) {
   AwaitedRows awaited{.rank = request.rank, .max = request.max};
-  const absl::StatusOr<std::vector<RowId>> rows = ChooseRows(request, awaited, cleanup);
-  if (!rows.ok()) return rows.status();
-  if (rows->empty()) {
-    wait = {awaited, request.deadline};
-    return std::nullopt;
-  }
-  const absl::StatusOr<bool> fresh = AreFresh(awaited.consumer, *rows, cleanup);
-  if (!fresh.ok()) return fresh.status();
-  if (*fresh) return HandOut(awaited.consumer, *rows, request.rank, cleanup);
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, ChooseRows(request, awaited, cleanup));
+  if (rows.empty()) return Wait{awaited, request.deadline};
+  TDOCK_ASSIGN_OR_RETURN(const bool fresh, AreFresh(awaited.consumer, rows, cleanup));
+  if (fresh) return HandOut(awaited.consumer, rows, request.rank, cleanup);
   if (request.cancel.stop_requested()) return Cancelled(request);
-  // Releases the lock in between: there may be many rows that are too old.
-  return std::nullopt;
+  // There may be many rows that are too old.
+  return Again();
 }
 
 absl::StatusOr<bool> Partition::AreFresh(uint32_t consumer, std::span<const RowId> rows, Cleanup& cleanup) {
@@ -198,29 +192,24 @@ absl::StatusOr<Rows::Data> Partition::TryToView(std::span<const RowId> rows, std
   }
 }
 
-std::optional<absl::StatusOr<Rows>> Partition::Look(const FetchRequest& request, const Waiter* waiter, Wait& wait,
-                                                    Cleanup& cleanup) {
-  if (absl::Status status = Begin(cleanup); !status.ok()) return status;
-  const absl::StatusOr<Table::FetchPlan> plan = table_.CheckFetch(request);
-  if (!plan.ok()) return plan.status();
-  if (plan->missing_cells == 0) {
+Partition::Outcome<Rows> Partition::Look(const FetchRequest& request, const Waiter* waiter, Cleanup& cleanup) {
+  TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+  TDOCK_ASSIGN_OR_RETURN(const Table::FetchPlan plan, table_.CheckFetch(request));
+  if (plan.missing_cells == 0) {
     auto spec = std::make_shared<std::vector<ColumnSpec>>();
-    for (uint32_t column : plan->columns) spec->push_back(table_.schema()[column].spec);
-    absl::StatusOr<Rows::Data> data = TryToView(request.rows, plan->columns, nullptr);
-    if (!data.ok()) return data.status();
-    data->columns = std::move(spec);
-    return (*std::move(data)).ToRows();
+    for (uint32_t column : plan.columns) spec->push_back(table_.schema()[column].spec);
+    TDOCK_ASSIGN_OR_RETURN(Rows::Data data, TryToView(request.rows, plan.columns, nullptr));
+    data.columns = std::move(spec);
+    return std::move(data).ToRows();
   }
   if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
   const absl::Time now = clock_.Now();
-  if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, *plan, now));
-  const bool waits = waiter != nullptr && waiter->has_waited();
-  if (!waits && waits_.fetches() >= kMaxWaitingFetches) {
+  if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
+  if (waiter == nullptr && waits_.fetches() >= kMaxWaitingFetches) {
     return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingFetches,
                                                      " fetches waiting, the limit: wait for fewer at once"));
   }
-  wait = {AwaitedCell{plan->missing_row, plan->missing_column}, request.deadline};
-  return std::nullopt;
+  return Wait{AwaitedCell{plan.missing_row, plan.missing_column}, request.deadline};
 }
 
 }  // namespace tdock::dock

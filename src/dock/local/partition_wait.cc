@@ -1,4 +1,4 @@
-// How calls wait: with a thread, and without one.
+// How calls wait, and whom a change wakes.
 #include <algorithm>
 #include <stop_token>
 #include <type_traits>
@@ -90,197 +90,157 @@ bool Partition::TakesLong(const PutRequest& request) const {
   return LoadNow().IsLongPut(Table::RowsOf(request), static_cast<int64_t>(request.batch.columns().size()));
 }
 
-// ---- One check.
+// ---- The calls.
 
-template <class Request, class W>
-auto Partition::LookOrWait(const Request& request, std::shared_ptr<W>& waiter, Cleanup& cleanup) {
-  std::optional<uint32_t> consumer;
-  bool put = false;
-  const auto note = [&](const Waiter& of) {
-    if (const auto* const rows = std::get_if<AwaitedRows>(&of.awaited)) consumer = rows->consumer;
-    put = std::holds_alternative<AwaitedRoom>(of.awaited);
-  };
-  const bool waited = waiter != nullptr && waiter->has_waited();
-  if (waited) {
-    // Leases that have expired since serve the waiting calls in their order, this one still among them.
-    if (waiter->waiting) Begin(cleanup).IgnoreError();
-    note(*waiter);
-    waits_.Leave(*waiter);
-  }
-  Wait wait;
-  auto result = Look(request, waiter.get(), wait, cleanup);
-  if (waited) {
-    if (result.has_value()) waits_.End(*waiter);
-    // It may leave units or room to others.
-    if (consumer.has_value()) WakeTakers(*consumer, cleanup.wake);
-    if (put) WakePutters(cleanup.wake);
-  }
-  if (result.has_value() || wait.until == absl::InfinitePast()) return result;
-
-  if constexpr (std::is_default_constructible_v<W>) {
-    if (waiter == nullptr) waiter = std::make_shared<W>();
-  }
-  waiter->awaited = wait.awaited;
-  waiter->until = wait.until;
-  waits_.Add(waiter);
-  if (!waiter->SetAlarm()) waits_.Leave(*waiter);
-  note(*waiter);
-  if (consumer.has_value()) WatchExpiry(*consumer, cleanup.wake);
-  if (put && !waited) {
-    // Takes that wait for rows that cannot come must be told.
-    for (uint32_t each : table_.consumers()) WakeTakers(each, cleanup.wake);
-  }
-  return result;
-}
-
-// ---- Calls that block their thread.
-
-class Partition::ThreadWaiter final : public Waiter {
+// Holds no thread. Looks again on the thread that lets it go on.
+template <class V>
+class Partition::WaitingCall final : public Waiter, public std::enable_shared_from_this<WaitingCall<V>> {
  public:
-  void Wake(WakeList&) override { changed.NotifyAll(); }
-  bool SetAlarm() override {
-    changed.NotifyAll();  // so that it learns the new deadline
-    return true;
-  }
-  CondVar changed;
-};
-
-template <class Request>
-auto Partition::Await(const Request& request) {
-  std::shared_ptr<ThreadWaiter> waiter;  // guarded by mu_
-  // Outlives the lock: its destructor waits for a running callback, which waits for the lock.
-  const std::stop_callback cancelled(request.cancel, [&] {
-    Cleanup cleanup{*this};
-    MutexLock lock(mu_);
-    if (waiter != nullptr) waits_.Wake(*waiter, cleanup.wake);
-  });
-  for (;;) {
-    Cleanup cleanup{*this};
-    MutexLock lock(mu_);
-    while (waiter != nullptr && waiter->waiting && clock_.Now() < waiter->until) {
-      clock_.Wait(waiter->changed, mu_, waiter->until);
-    }
-    auto result = LookOrWait(request, waiter, cleanup);
-    if (result.has_value()) return *std::move(result);
-  }
-}
-
-absl::StatusOr<Taken> Partition::Take(const TakeRequest& request) { return Await(request); }
-absl::StatusOr<Rows> Partition::Fetch(const FetchRequest& request) { return Await(request); }
-
-absl::StatusOr<PutResult> Partition::Put(const PutRequest& request) {
-  TDOCK_RETURN_IF_ERROR(CheckValues(request));
-  if (!NeedsRoom(request)) return PutAdmitted(request, Claim());
-  TDOCK_ASSIGN_OR_RETURN(const Claim claim, Await(request));
-  return PutAdmitted(request, claim);
-}
-
-// ---- Calls that hold no thread.
-
-template <class Request, class T>
-class Partition::Call final : public Waiter, public std::enable_shared_from_this<Call<Request, T>> {
- public:
-  Call(std::shared_ptr<Partition> partition, Request request, Done<T> done)
+  WaitingCall(std::shared_ptr<Partition> partition, const AnyCall& call)
       : partition_(std::move(partition)),
-        request_(std::move(request)),
-        done_(std::move(done)),
-        alarm_(partition_->clock_) {}
+        call_(call),
+        cancel_(call.request<V>().cancel),
+        alarm_(partition_->clock_) {
+    partition_->calls_.Begin();
+  }
 
-  void Start() {
-    if (request_.cancel.stop_possible()) cancelled_.emplace(request_.cancel, CallLater());
-    LookNow();
+  // Called once, after its first look and without a lock.
+  void WatchCancel() {
+    if (cancel_.stop_possible()) cancelled_.emplace(cancel_, LookLater());
   }
 
   void Wake(WakeList& more) override {
-    WorkQueue* const work = partition_->work_;
-    if (work != nullptr && !WorkQueue::OnWorker() && partition_->TakesLong(request_)) {
-      work->Post(partition_.get(), [call = this->shared_from_this()] {
-        const std::shared_ptr<void> is_long = BeginLong(call->partition_);
-        call->LookNow();
-      });
-      return;
-    }
-    bool again = true;
-    while (again) {
-      auto result = LookOnce(more, again);
-      if (result.has_value()) Finish(*std::move(result));
-    }
+    if (PostIfLong()) return;
+    std::shared_ptr<WaitingCall> self = this->shared_from_this();
+    partition_->LookUntilItWaits<V>(call_, self, more);
   }
 
   bool SetAlarm() override {
-    if (partition_->work_ == nullptr) return alarm_.Set(this->until, CallLater());
+    if (partition_->work_ == nullptr) return alarm_.Set(this->until, LookLater());
     return alarm_.Set(this->until, [weak = this->weak_from_this()] {
       if (const auto call = weak.lock()) call->LookAtWork();
     });
   }
 
  private:
-  void LookNow() { WakeAll({this->shared_from_this()}, partition_->work_); }
+  friend class Partition;
 
-  // Has the call check again, unless it is over.
-  std::function<void()> CallLater() {
+  bool PostIfLong() {
+    WorkQueue* const work = partition_->work_;
+    if (work == nullptr || WorkQueue::OnWorker()) return false;
+    MutexLock lock(partition_->mu_);
+    // Once the call is over, its request, the dock and its work queue may be gone.
+    if (over_ || !partition_->TakesLong(call_.request<V>())) return false;
+    work->Post(partition_.get(), [call = this->shared_from_this()] {
+      const std::shared_ptr<void> is_long = BeginLong(call->partition_);
+      call->LookNow();
+    });
+    return true;
+  }
+  void LookNow() { WakeAll({this->shared_from_this()}, partition_->work_); }
+  std::function<void()> LookLater() {
     return [weak = this->weak_from_this()] {
       if (const auto call = weak.lock()) call->LookNow();
     };
   }
-  // The same, for a thread that must not be kept busy.
+  // For a thread that must not be kept busy.
   void LookAtWork() {
     MutexLock lock(partition_->mu_);
-    // A caller whose call is over does not wait for this: the dock and its work queue may be gone.
     if (!over_) partition_->work_->Post(partition_.get(), [call = this->shared_from_this()] { call->LookNow(); });
   }
 
-  auto LookOnce(WakeList& more, bool& again) {
-    Partition& partition = *partition_;
-    auto self = this->shared_from_this();
-    Cleanup cleanup{partition};
-    decltype(partition.LookOrWait(request_, self, cleanup)) result;
-    {
-      MutexLock lock(partition.mu_);
-      again = false;
-      if (over_) return result;
-      result = partition.LookOrWait(request_, self, cleanup);
-      over_ = result.has_value();
-      if (over_) alarm_.Cancel();
-      again = !over_ && !this->waiting;
-    }
-    more.insert(more.end(), cleanup.wake.begin(), cleanup.wake.end());
-    cleanup.wake.clear();
-    return result;
-  }
-
-  template <class Result>
-  void Finish(absl::StatusOr<Result> result) {
-    // The callback may release what `done` owns.
-    const Done<T> done = std::move(done_);
-    if constexpr (std::is_same_v<Result, Claim>) {
-      done(result.ok() ? partition_->PutAdmitted(request_, *result) : absl::StatusOr<T>(result.status()));
-    } else {
-      done(std::move(result));
-    }
-  }
-
   const std::shared_ptr<Partition> partition_;
-  const Request request_;
-  Done<T> done_;
+  const AnyCall call_;
+  const std::stop_token cancel_;
   // Guarded by the partition's lock.
   bool over_ = false;
   Alarm alarm_;
   std::optional<std::stop_callback<std::function<void()>>> cancelled_;
 };
 
-void Partition::Start(std::shared_ptr<Partition> partition, const TakeRequest& request, Done<Taken> done) {
-  std::make_shared<Call<TakeRequest, Taken>>(std::move(partition), request, std::move(done))->Start();
+template <class V>
+auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, Cleanup& cleanup) {
+  const typename V::Request& request = call.request<V>();
+  std::optional<uint32_t> consumer;
+  bool put = false;
+  const auto note = [&](const Waiter& of) {
+    if (const auto* const rows = std::get_if<AwaitedRows>(&of.awaited)) consumer = rows->consumer;
+    put = std::holds_alternative<AwaitedRoom>(of.awaited);
+  };
+  const bool waited = waiting != nullptr;
+  if (waited) {
+    // Leases that have expired since serve the waiting calls in their order, this one still among them.
+    if (waiting->waiting) Begin(cleanup).IgnoreError();
+    note(*waiting);
+    waits_.Leave(*waiting);
+  }
+  auto outcome = Look(request, waiting.get(), cleanup);
+  if (waited) {
+    if (outcome.index() == 0) waits_.End(*waiting);
+    // It may leave units or room to others.
+    if (consumer.has_value()) WakeTakers(*consumer, cleanup.wake);
+    if (put) WakePutters(cleanup.wake);
+  }
+  const Wait* const wait = std::get_if<Wait>(&outcome);
+  if (wait == nullptr) return outcome;
+
+  if (!waited) waiting = std::make_shared<WaitingCall<V>>(shared_from_this(), call);
+  waiting->awaited = wait->awaited;
+  waiting->until = wait->until;
+  waits_.Add(waiting);
+  const bool is_due = !waiting->SetAlarm();
+  if (is_due) waits_.Leave(*waiting);
+  note(*waiting);
+  if (consumer.has_value()) WatchExpiry(*consumer, cleanup.wake);
+  if (put && !waited) {
+    // Takes that wait for rows that cannot come must be told.
+    for (uint32_t each : table_.consumers()) WakeTakers(each, cleanup.wake);
+  }
+  if (is_due) outcome = Again();
+  return outcome;
 }
 
-void Partition::Start(std::shared_ptr<Partition> partition, const FetchRequest& request, Done<Rows> done) {
-  std::make_shared<Call<FetchRequest, Rows>>(std::move(partition), request, std::move(done))->Start();
+template <class V>
+void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList& wake) {
+  for (;;) {
+    const bool waited = waiting != nullptr;
+    decltype(Look(call.request<V>(), nullptr, std::declval<Cleanup&>())) outcome;
+    {
+      Cleanup cleanup{*this};
+      {
+        MutexLock lock(mu_);
+        if (waited && waiting->over_) return;
+        outcome = LookOrWait<V>(call, waiting, cleanup);
+        if (outcome.index() == 0 && waited) {
+          waiting->over_ = true;
+          waiting->alarm_.Cancel();
+        }
+      }
+      wake.insert(wake.end(), cleanup.wake.begin(), cleanup.wake.end());
+      cleanup.wake.clear();
+    }
+    if (!waited && waiting != nullptr) waiting->WatchCancel();
+    if (std::holds_alternative<Wait>(outcome)) return;
+    if (outcome.index() != 0) continue;
+    call.Reply<V>(Finish(call.request<V>(), std::get<0>(std::move(outcome))));
+    if (waited) calls_.End();
+    return;
+  }
 }
 
-void Partition::Start(std::shared_ptr<Partition> partition, const PutRequest& request, Done<PutResult> done) {
-  if (absl::Status status = partition->CheckValues(request); !status.ok()) return done(status);
-  if (!partition->NeedsRoom(request)) return done(partition->PutAdmitted(request, Claim()));
-  std::make_shared<Call<PutRequest, PutResult>>(std::move(partition), request, std::move(done))->Start();
+template <class V>
+void Partition::StartWaiting(const AnyCall& call) {
+  if constexpr (std::is_same_v<V, verbs::Put>) {
+    if (absl::Status status = CheckValues(call.request<V>()); !status.ok()) return call.Reply<V>(status);
+  }
+  std::shared_ptr<WaitingCall<V>> waiting;
+  WakeList wake;
+  LookUntilItWaits<V>(call, waiting, wake);
+  WakeAll(std::move(wake), work_);
 }
+
+template void Partition::StartWaiting<verbs::Put>(const AnyCall& call);
+template void Partition::StartWaiting<verbs::Take>(const AnyCall& call);
+template void Partition::StartWaiting<verbs::Fetch>(const AnyCall& call);
 
 }  // namespace tdock::dock

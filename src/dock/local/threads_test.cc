@@ -12,7 +12,6 @@
 
 #include "core/base/rng.h"
 #include "core/base/testing/fake_clock.h"
-#include "dock/testing/dock_over_served.h"
 #include "tdock/local_dock.h"
 
 namespace tdock::dock {
@@ -87,8 +86,6 @@ struct Scenario {
   bool clears = false;
   // 0: the feeders need not wait.
   int64_t max_rows = 0;
-  // Those who wait hold no thread of the dock's clock.
-  bool served = false;
 };
 
 // What one thread was handed.
@@ -418,9 +415,7 @@ class Pipeline {
 
   const Scenario scenario_;
   FakeClock clock_;
-  const std::unique_ptr<Dock> dock_ =
-      scenario_.served ? std::make_unique<DockOverServed>(MakeServedDock({.local = {.clock = &clock_}}))
-                       : MakeLocalDock({.clock = &clock_});
+  const std::unique_ptr<Dock> dock_ = MakeLocalDock({.clock = &clock_});
   std::stop_source stop_;
   Ledger doubled_ = Ledger(clock_), checked_ = Ledger(clock_);
   // By number: written by the feeder that has the row, read at the end.
@@ -453,11 +448,6 @@ TEST_P(LocalDockThreads, SoItIsWithinABudgetOfRowsThatIsNeverExceeded) {
   for (const bool clears : {false, true}) {
     Pipeline({.seed = GetParam(), .retain = true, .clears = clears, .max_rows = 8 * kGroupSize}).Run();
   }
-}
-
-TEST_P(LocalDockThreads, SoItIsWithWaitsThatHoldNoThread) {
-  Pipeline({.seed = GetParam(), .max_deliveries = 3, .served = true}).Run();
-  Pipeline({.seed = GetParam(), .retain = true, .clears = true, .max_rows = 8 * kGroupSize, .served = true}).Run();
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, LocalDockThreads, testing::Range<uint64_t>(1, 5));

@@ -20,7 +20,6 @@ void Waits::Add(std::shared_ptr<Waiter> waiter) {
 }
 
 void Waits::Leave(Waiter& waiter) {
-  if (waiter.arrival_ == 0) return;
   if (const auto* const rows = std::get_if<AwaitedRows>(&waiter.awaited)) {
     Takes& takes = takes_[rows->consumer];
     Rank& rank = takes.ranks[rows->rank];

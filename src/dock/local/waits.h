@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "core/base/mutex.h"
 #include "dock/local/budget.h"
 #include "tdock/dock.h"
 
@@ -37,8 +38,30 @@ struct AwaitedRoom {
   Claim claim = {};
 };
 
-// A call that waits. It checks whether what it waits for is there; if not, it is queued until it is woken or `until`
-// has come; then it checks again. Its members are guarded by the partition's lock.
+// Counts the calls that wait, until they are answered. Thread-safe.
+class WaitingCalls {
+ public:
+  void Begin() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    ++count_;
+  }
+  void End() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (--count_ == 0) none_.NotifyAll();
+  }
+  void AwaitNone() TDOCK_EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    while (count_ > 0) none_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar none_;
+  int64_t count_ TDOCK_GUARDED_BY(mu_) = 0;
+};
+
+// A call that waits: it is queued until it is woken or `until` has come; then it checks again whether what it waits for
+// is there. Its members are guarded by the partition's lock.
 class Waiter {
  public:
   virtual ~Waiter() = default;
@@ -52,14 +75,13 @@ class Waiter {
   std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited;
   // When it checks again by itself.
   absl::Time until;
-  // It is queued to be woken: false before its first wait, and from a wake to its next wait.
+  // It is queued to be woken: false from a wake to its next wait.
   bool waiting = false;
-  bool has_waited() const { return arrival_ != 0; }
 
  private:
   friend class Waits;
 
-  uint64_t arrival_ = 0;  // its place among all waiters; 0 before its first wait
+  uint64_t arrival_ = 0;  // its place among all waiters, from 1 on
   int64_t promised_ = 0;  // the units that it was woken for, until it checks
 };
 

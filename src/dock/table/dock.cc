@@ -1,5 +1,7 @@
-// The calls of a dock, each one verb.
+// The calls of a dock and of a handle, each one verb.
 #include "tdock/dock.h"
+
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/utf8.h"
@@ -64,6 +66,61 @@ absl::Status Dock::ImportPartition(absl::string_view) {
   return absl::UnimplementedError(
       "no partition can be imported through this dock: import it in the process that is to hold it, into its "
       "MakeLocalDock() or DockServer::dock()");
+}
+
+// ---- Handles.
+
+PartitionHandle Dock::partition(std::string name) { return {*this, std::move(name)}; }
+
+template <class V>
+auto PartitionHandle::Do(typename V::Request request) const {
+  if (request.partition.empty()) request.partition = name_;
+  if (request.partition == name_) return Ask<V>(*dock_, request);
+  return ResultOf<V>(absl::InvalidArgumentError(absl::StrCat(
+      "the request names partition '", EscapeForMessage(request.partition), "', and this is the handle of '",
+      EscapeForMessage(name_), "': leave the name out, or ask the dock")));
+}
+
+absl::Status PartitionHandle::RegisterConsumer(const ConsumerOptions& options) const {
+  return Do<verbs::RegisterConsumer>({.options = options});
+}
+absl::Status PartitionHandle::DropConsumer(absl::string_view consumer) const {
+  return Do<verbs::DropConsumer>({.consumer = std::string(consumer)});
+}
+absl::StatusOr<PutResult> PartitionHandle::Put(PutRequest request) const { return Do<verbs::Put>(std::move(request)); }
+absl::StatusOr<Taken> PartitionHandle::Take(TakeRequest request) const { return Do<verbs::Take>(std::move(request)); }
+absl::StatusOr<Rows> PartitionHandle::Fetch(FetchRequest request) const {
+  return Do<verbs::Fetch>(std::move(request));
+}
+absl::Status PartitionHandle::Complete(LeaseRequest request) const { return Do<verbs::Complete>(std::move(request)); }
+absl::Status PartitionHandle::Release(LeaseRequest request) const { return Do<verbs::Release>(std::move(request)); }
+absl::StatusOr<absl::Time> PartitionHandle::Renew(LeaseId lease) const { return Do<verbs::Renew>({.lease = lease}); }
+absl::Status PartitionHandle::Drop(LeaseRequest request) const { return Do<verbs::Drop>(std::move(request)); }
+absl::Status PartitionHandle::Requeue(RequeueRequest request) const { return Do<verbs::Requeue>(std::move(request)); }
+absl::Status PartitionHandle::Commit(StepRequest request) const { return Do<verbs::Commit>(std::move(request)); }
+absl::Status PartitionHandle::Rollback(StepRequest request) const { return Do<verbs::Rollback>(std::move(request)); }
+absl::Status PartitionHandle::PublishWeights(int64_t version) const {
+  return Do<verbs::PublishWeights>({.version = version});
+}
+absl::StatusOr<std::vector<RowId>> PartitionHandle::FindRows(std::span<const std::string> keys) const {
+  return Do<verbs::FindRows>({.keys = {keys.begin(), keys.end()}});
+}
+absl::StatusOr<ListResult> PartitionHandle::List(ListRequest request) const {
+  return Do<verbs::List>(std::move(request));
+}
+absl::Status PartitionHandle::Seal() const { return Do<verbs::Seal>({}); }
+absl::StatusOr<int64_t> PartitionHandle::Clear(ClearRequest request) const {
+  return Do<verbs::Clear>(std::move(request));
+}
+absl::StatusOr<PartitionStatus> PartitionHandle::GetStatus() const { return Do<verbs::GetStatus>({}); }
+absl::StatusOr<ConsumerStatus> PartitionHandle::GetConsumerStatus(absl::string_view consumer) const {
+  return Do<verbs::GetConsumerStatus>({.consumer = std::string(consumer)});
+}
+absl::StatusOr<RowStatus> PartitionHandle::GetRowStatus(RowId row) const {
+  return Do<verbs::GetRowStatus>({.row = row});
+}
+absl::StatusOr<std::string> PartitionHandle::Explain(absl::string_view consumer) const {
+  return Do<verbs::Explain>({.consumer = std::string(consumer)});
 }
 
 }  // namespace tdock
