@@ -121,15 +121,18 @@ ResultOf<V> Ask(Dock& dock, const typename V::Request& request) {
   return result.Take();
 }
 
-// Calls f.operator()<V>() of the verb with this number. There must be one.
+// Calls f.operator()<V>() of the verb with this number. False if there is none.
 template <class F>
-void VisitVerb(int number, const F& f) {
+bool VisitVerb(int number, const F& f) {
   switch (number) {
 #define TDOCK_VISIT(Verb, RequestOf, ReplyOf, name, verb_number, repeatable) \
   case verb_number:                                                          \
-    return f.template operator()<verbs::Verb>();
+    f.template operator()<verbs::Verb>();                                    \
+    return true;
     TDOCK_VERBS(TDOCK_VISIT)
 #undef TDOCK_VISIT
+    default:
+      return false;
   }
 }
 

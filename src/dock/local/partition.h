@@ -166,10 +166,6 @@ class Partition : public std::enable_shared_from_this<Partition> {
   absl::StatusOr<PutResult> Finish(const PutRequest& request, absl::StatusOr<Admitted> admitted) TDOCK_EXCLUDES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
-  // Whether such a call takes long once it can go on.
-  bool TakesLong(const TakeRequest& request) const;
-  bool TakesLong(const FetchRequest& request) const;
-  bool TakesLong(const PutRequest& request) const;
   // Chooses the calls that can be served now, or never can be.
   void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);

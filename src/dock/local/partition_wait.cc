@@ -77,19 +77,6 @@ void Partition::BytesWereFreed() {
   WakePutters(cleanup.wake);
 }
 
-bool Partition::TakesLong(const TakeRequest& request) const {
-  return LoadNow().IsLongTake(static_cast<int64_t>(request.rows.size()), request.max);
-}
-
-bool Partition::TakesLong(const FetchRequest& request) const {
-  return ServedDock::Load::IsLongFetch(static_cast<int64_t>(request.rows.size()),
-                                       static_cast<int64_t>(request.columns.size()));
-}
-
-bool Partition::TakesLong(const PutRequest& request) const {
-  return LoadNow().IsLongPut(Table::RowsOf(request), static_cast<int64_t>(request.batch.columns().size()));
-}
-
 // ---- The calls.
 
 // Holds no thread. Looks again on the thread that lets it go on.
@@ -130,7 +117,7 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
     if (work == nullptr || WorkQueue::OnWorker()) return false;
     MutexLock lock(partition_->mu_);
     // Once the call is over, its request, the dock and its work queue may be gone.
-    if (over_ || !partition_->TakesLong(call_.request<V>())) return false;
+    if (over_ || !TakesLong<V>(call_.request<V>(), partition_->LoadNow())) return false;
     work->Post(partition_.get(), [call = this->shared_from_this()] {
       const std::shared_ptr<void> is_long = BeginLong(call->partition_);
       call->LookNow();

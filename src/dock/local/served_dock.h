@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,15 +50,7 @@ class ServedDock : public Dock {
   struct Load {
     // Whether it takes long, about a millisecond or more, to process this many rows with everything attached to them.
     bool IsLong(int64_t many_rows) const { return many_rows > kManyCells / (1 + columns + consumers); }
-    bool IsLongTake(int64_t named_rows, int64_t max) const {
-      return IsLong(named_rows > 0 ? named_rows : std::min(std::min(max, rows) * group_size, rows));
-    }
-    static bool IsLongFetch(int64_t named_rows, int64_t named_columns) {
-      return named_rows * (1 + named_columns) > kManyCells;
-    }
-    bool IsLongPut(int64_t of_rows, int64_t of_columns) const { return IsLong(of_rows) || of_columns > kManyColumns; }
     static constexpr int64_t kManyCells = int64_t{1} << 14;
-    static constexpr int64_t kManyColumns = 128;
 
     // Long work is in progress or due, so a call may have to wait for it.
     bool busy = false;
@@ -81,6 +75,42 @@ class ServedDock : public Dock {
   // to Buffer::kAlignment, offsets starting at 0) become cells without a copy: they must never be written again.
   virtual absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) = 0;
 };
+
+// Whether a call may take a millisecond or more of processor time: it accesses many rows or columns, or all of a large
+// table. `load` is the partition's, including that of the request's lease.
+template <class V>
+bool TakesLong(const typename V::Request& request, const ServedDock::Load& load) {
+  constexpr int64_t kManyColumns = 128, kManyKeys = 1024, kManyRanks = 1024, kManyBytes = 1 << 20;
+  const auto is = []<class... Verbs>() { return (std::is_same_v<V, Verbs> || ...); };
+  if constexpr (is.template operator()<verbs::Put>()) {
+    int64_t bytes = 0;
+    for (const NamedColumn& column : request.batch.columns()) bytes += column.column.payload_bytes();
+    return load.IsLong(std::max({request.batch.rows(), request.new_rows, std::ssize(request.rows)})) ||
+           std::ssize(request.batch.columns()) > kManyColumns || bytes > kManyBytes;
+  } else if constexpr (is.template operator()<verbs::Take>()) {
+    const int64_t units = std::min(request.max, load.rows);
+    return load.IsLong(request.rows.empty() ? std::min(units * load.group_size, load.rows) : std::ssize(request.rows));
+  } else if constexpr (is.template operator()<verbs::Fetch>()) {
+    return std::ssize(request.rows) * (1 + std::ssize(request.columns)) > ServedDock::Load::kManyCells;
+  } else if constexpr (is.template operator()<verbs::Complete, verbs::Release, verbs::Drop>()) {
+    return load.IsLong(request.rows.empty() ? load.held_rows : std::ssize(request.rows));
+  } else if constexpr (is.template operator()<verbs::FindRows>()) {
+    return std::ssize(request.keys) > kManyKeys;
+  } else if constexpr (is.template operator()<verbs::CreatePartition>()) {
+    return std::ssize(request.columns) > kManyColumns;
+  } else if constexpr (is.template operator()<verbs::RegisterConsumer>()) {
+    const ConsumerOptions& options = request.options;
+    const auto names = std::ssize(options.reads) + std::ssize(options.reads_optional) + std::ssize(options.writes);
+    return load.IsLong(load.rows) || names > kManyColumns || options.ranks > kManyRanks;
+  } else if constexpr (is.template operator()<verbs::GetStatus, verbs::GetRowStatus>()) {
+    return load.columns + load.consumers > kManyColumns;
+  } else if constexpr (is.template operator()<verbs::Renew, verbs::PublishWeights, verbs::GetConsumerStatus>()) {
+    return false;
+  } else {
+    // They access whole tables.
+    return load.IsLong(load.rows) || load.columns + load.consumers > kManyColumns;
+  }
+}
 
 struct ServedDockOptions {
   LocalDockOptions local = {};

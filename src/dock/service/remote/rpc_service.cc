@@ -11,7 +11,7 @@
 #include "core/base/utf8.h"
 #include "dock/service/remote/answer_gate.h"
 #include "dock/service/remote/envelope.h"
-#include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/rows_codec.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/distinct_rows.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"

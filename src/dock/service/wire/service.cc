@@ -13,7 +13,7 @@
 #include "core/base/no_memory.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "dock/service/wire/call_cost.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/rows_codec.h"
@@ -260,17 +260,6 @@ void Service::AwaitNoCalls(absl::Time deadline) {
   }
 }
 
-bool Service::TakesLong(const v1::Request& request, const Batch& batch) {
-  if (request.has_list_partitions()) {
-    constexpr int64_t kManyNames = 1024;
-    return dock_.CountPartitions() > kManyNames;
-  }
-  const absl::string_view body = BodyOf(request), partition = FirstText(body);
-  if (partition.empty()) return false;
-  const LeaseId lease = IsOfLease(request) ? NumberIn(body, NumberOf(&LeaseRequest::lease)) : kNoLease;
-  return service::TakesLong(request, batch, dock_.LoadOf(partition, lease));
-}
-
 void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
   calls_.fetch_add(1, std::memory_order_relaxed);
   const Session::Acknowledged acknowledged{request.answered_below(), SpanOf(request.answered())};
@@ -312,74 +301,118 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     finish(Failure(ShuttingDown()));
     return;
   }
-  // Whatever the client released before is free when this is done.
-  const uint64_t discard = session->LastDiscard();
-  if (discard == 0 && !TakesLong(request, batch)) return Do(session, request, std::move(batch), begun->cancel, finish);
-  if (options_.work == nullptr || (discard == 0 && WorkQueue::OnWorker())) {
-    return DoLong(session, request, std::move(batch), begun->cancel, finish);
+  const Caller caller{session, begun->cancel, finish, session->LastDiscard()};
+  const bool is_verb = VisitVerb(request.body_case(), [&]<class V>() {
+    Do<V>(caller, std::move(MutableBody(request, V::kNumber)), std::move(batch));
+  });
+  if (is_verb) return;
+  const auto status = request.has_ping() ? absl::OkStatus()
+                                         : absl::UnimplementedError("the server does not know this request: use the "
+                                                                    "same release on both sides");
+  const auto answer = [finish, status] { finish(MakeAnswer([&](Answer&) { return status; })); };
+  caller.discard == 0 ? answer() : DoLong(caller, "", answer);
+}
+
+template <class Work>
+void Service::DoLong(const Caller& caller, absl::string_view partition, Work work) {
+  if (options_.work == nullptr || (caller.discard == 0 && WorkQueue::OnWorker())) {
+    const std::shared_ptr<void> is_long = dock_.BeginLong(partition);
+    return work();
   }
-  auto kept = std::make_shared<v1::Request>(std::move(request));
-  options_.work->Post(session.get(),
-                      [this, session, discard, kept, batch = std::move(batch), cancel = begun->cancel, finish] {
-                        session->AwaitDiscards(discard);
-                        DoLong(session, *kept, batch, cancel, finish);
-                      });
+  options_.work->Post(caller.session.get(), [this, session = caller.session, discard = caller.discard,
+                                             partition = std::string(partition), work = std::move(work)]() mutable {
+    // Whatever the client released before is free when this is done.
+    session->AwaitDiscards(discard);
+    const std::shared_ptr<void> is_long = dock_.BeginLong(partition);
+    work();
+  });
 }
 
-void Service::DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
-                     const Finish& finish) {
-  const std::shared_ptr<void> is_long = dock_.BeginLong(FirstText(BodyOf(request)));
-  Do(session, request, std::move(batch), std::move(cancel), finish);
-}
-
-void Service::Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
-                 const Finish& finish) {
-  switch (request.body_case()) {
-    case v1::Request::kPut: {
-      absl::StatusOr<PutRequest> put = DecodeAs<PutRequest>(request.put(), Now());
-      const absl::Status status = put.ok() ? CheckLease(put->lease) : put.status();
-      if (!status.ok()) return finish(Failure(status));
-      put->batch = std::move(batch);
-      put->cancel = std::move(cancel);
-      dock_.StartPut(*std::move(put), [finish, as_range = NumberIn(request.put(), kReadsRange) !=
-                                                          0](const absl::StatusOr<PutResult>& result) {
-        finish(MakeAnswer([&](Answer& answer) {
-          if (result.ok()) EncodeRowsOfPut(result->rows, as_range, answer.reply.mutable_put());
-          return result.status();
-        }));
-      });
-      return;
+template <class V>
+bool Service::IsLong(const typename V::Request& request) {
+  if constexpr (std::is_same_v<V, verbs::ListPartitions>) {
+    constexpr int64_t kManyNames = 1024;
+    return dock_.CountPartitions() > kManyNames;
+  } else {
+    dock::ServedDock::Load load;
+    if constexpr (std::is_same_v<V, verbs::CreatePartition>) {
+      load = dock_.LoadOf(request.name);
+    } else if constexpr (std::is_same_v<typename V::Request, LeaseRequest>) {
+      load = dock_.LoadOf(request.partition, request.lease);
+    } else {
+      load = dock_.LoadOf(request.partition);
     }
-    case v1::Request::kTake: {
-      absl::StatusOr<TakeRequest> take = DecodeAs<TakeRequest>(request.take(), Now());
-      if (!take.ok()) return finish(Failure(take.status()));
-      take->cancel = std::move(cancel);
-      return StartTake(session, *std::move(take), finish);
-    }
-    case v1::Request::kFetch: {
-      absl::StatusOr<FetchRequest> fetch = DecodeAs<FetchRequest>(request.fetch(), Now());
-      if (!fetch.ok()) return finish(Failure(fetch.status()));
-      fetch->cancel = std::move(cancel);
-      std::shared_ptr<Memory> memory = MemoryOf(fetch->partition);
-      dock_.StartFetch(*std::move(fetch), [finish, memory](const absl::StatusOr<Rows>& rows) {
-        finish(MakeAnswer([&](Answer& answer) {
-          if (!rows.ok()) return rows.status();
-          answer.memory = memory;
-          answer.rows = *rows;
-          return EncodeRows(*rows, answer.reply.mutable_rows());
-        }));
-      });
-      return;
-    }
-    default:
-      finish(MakeAnswer([&](Answer& answer) { return DoNow(request, answer.reply); }));
+    // It may have to wait for a long call.
+    return load.busy || load.scarce || dock::TakesLong<V>(request, load);
   }
 }
 
-void Service::StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish) {
+template <class V>
+void Service::Do(const Caller& caller, std::string body, Batch batch) {
+  const auto later = [&](Batch kept) {
+    DoLong(caller, FirstText(body), [this, caller = caller.Long(), body, kept = std::move(kept)]() mutable {
+      Do<V>(caller, std::move(body), std::move(kept));
+    });
+  };
+  // To decode a long message takes long, too.
+  if (!caller.is_long && (caller.discard != 0 || body.size() > kLongMessage)) return later(std::move(batch));
+  typename V::Request request;
+  if constexpr (HasFields<typename V::Request>) {
+    auto decoded = DecodeAs<typename V::Request>(body, Now());
+    if (!decoded.ok()) return caller.finish(Failure(decoded.status()));
+    request = *std::move(decoded);
+  }
+  if constexpr (requires { request.batch; }) request.batch = std::move(batch);
+  if (!caller.is_long && IsLong<V>(request)) {
+    if constexpr (requires { request.batch; }) batch = std::move(request.batch);
+    return later(std::move(batch));
+  }
+  if constexpr (requires { request.lease; }) {
+    if (absl::Status status = CheckLease(request.lease); !status.ok()) return caller.finish(Failure(status));
+  }
+  if constexpr (requires { request.cancel; }) {
+    request.cancel = caller.cancel;
+    Wait(caller, std::move(request), body);
+  } else {
+    caller.finish(MakeAnswer([&](Answer& answer) -> absl::Status {
+      if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
+        return Ask<V>(dock_, request);
+      } else {
+        TDOCK_ASSIGN_OR_RETURN(const typename V::Reply result, Ask<V>(dock_, request));
+        SetReply(result, Now(), answer.reply);
+        return absl::OkStatus();
+      }
+    }));
+  }
+}
+
+void Service::Wait(const Caller& caller, PutRequest request, absl::string_view body) {
+  const bool as_range = NumberIn(body, kReadsRange) != 0;
+  dock_.StartPut(std::move(request), [finish = caller.finish, as_range](const absl::StatusOr<PutResult>& result) {
+    finish(MakeAnswer([&](Answer& answer) {
+      if (result.ok()) EncodeRowsOfPut(result->rows, as_range, answer.reply.mutable_put());
+      return result.status();
+    }));
+  });
+}
+
+void Service::Wait(const Caller& caller, FetchRequest request, absl::string_view) {
+  std::shared_ptr<Memory> memory = MemoryOf(request.partition);
+  dock_.StartFetch(std::move(request), [finish = caller.finish, memory](const absl::StatusOr<Rows>& rows) {
+    finish(MakeAnswer([&](Answer& answer) {
+      if (!rows.ok()) return rows.status();
+      answer.memory = memory;
+      answer.rows = *rows;
+      return EncodeRows(*rows, answer.reply.mutable_rows());
+    }));
+  });
+}
+
+void Service::Wait(const Caller& caller, TakeRequest request, absl::string_view) {
   const std::string partition = request.partition;
   std::shared_ptr<Memory> memory = MemoryOf(partition);
-  dock_.StartTake(std::move(request), [this, session, partition, memory, finish](const absl::StatusOr<Taken>& taken) {
+  dock_.StartTake(std::move(request), [this, session = caller.session, finish = caller.finish, partition,
+                                         memory](const absl::StatusOr<Taken>& taken) {
     if (!taken.ok()) return finish(Failure(taken.status()));
     const HeldLease lease{partition, taken->lease};
     std::shared_ptr<const Answer> answer = MakeAnswer([&](Answer& filled) {
@@ -444,32 +477,6 @@ absl::Status Service::CheckLease(LeaseId lease) const {
   if (lease == kNoLease || lease > options_.last_lease) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "lease ", lease, " was not given out since the server started: leases end with the server that gave them out"));
-}
-
-absl::Status Service::DoNow(const v1::Request& request, v1::Reply& reply) {
-  if (request.has_ping()) return absl::OkStatus();
-  absl::Status status =
-      absl::UnimplementedError("the server does not know this request: use the same release on both sides");
-  VisitVerb(request.body_case(), [&]<class V>() {
-    if constexpr (!requires(typename V::Request waits) { waits.cancel; }) status = DoNow<V>(BodyOf(request), reply);
-  });
-  return status;
-}
-
-template <class V>
-absl::Status Service::DoNow(absl::string_view body, v1::Reply& reply) {
-  typename V::Request request;
-  if constexpr (HasFields<typename V::Request>) {
-    TDOCK_ASSIGN_OR_RETURN(request, DecodeAs<typename V::Request>(body));
-  }
-  if constexpr (requires { request.lease; }) TDOCK_RETURN_IF_ERROR(CheckLease(request.lease));
-  if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
-    return Ask<V>(dock_, request);
-  } else {
-    TDOCK_ASSIGN_OR_RETURN(const typename V::Reply result, Ask<V>(dock_, request));
-    SetReply(result, Now(), reply);
-    return absl::OkStatus();
-  }
 }
 
 }  // namespace tdock::service

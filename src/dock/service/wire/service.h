@@ -112,13 +112,31 @@ class Service {
   // Ends sessions that have had no connection for too long.
   void Reap() TDOCK_EXCLUDES(mu_);
   void EndIfAlone(const std::shared_ptr<Session>& session, uint64_t connections_ever) TDOCK_EXCLUDES(mu_);
-  bool TakesLong(const v1::Request& request, const Batch& batch);
-  // Marks the call as long while it runs.
-  void DoLong(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
-              const Finish& finish);
-  void Do(const std::shared_ptr<Session>& session, v1::Request& request, Batch batch, std::stop_token cancel,
-          const Finish& finish);
-  void StartTake(const std::shared_ptr<Session>& session, TakeRequest request, const Finish& finish);
+  // Where a call comes from, and where its answer goes.
+  struct Caller {
+    std::shared_ptr<Session> session;
+    std::stop_token cancel;
+    Finish finish;
+    uint64_t discard;  // the last that the client asked for before
+    bool is_long = false;
+
+    Caller Long() const {
+      Caller caller = *this;
+      caller.is_long = true;
+      return caller;
+    }
+  };
+  // Carries out a request, here or, if that takes long, in the work queue. `batch` is that of a put.
+  template <class V>
+  void Do(const Caller& caller, std::string body, Batch batch);
+  // It may also have to wait for other long calls.
+  template <class V>
+  bool IsLong(const typename V::Request& request);
+  template <class Work>
+  void DoLong(const Caller& caller, absl::string_view partition, Work work);
+  void Wait(const Caller& caller, PutRequest request, absl::string_view body);
+  void Wait(const Caller& caller, TakeRequest request, absl::string_view body);
+  void Wait(const Caller& caller, FetchRequest request, absl::string_view body);
   // The client will never know of it: its rows are ready again, as if it had not been.
   void GiveBack(const HeldLease& lease);
   // The client may have had it, and is gone.
@@ -126,10 +144,6 @@ class Service {
   std::shared_ptr<Memory> MemoryOf(const std::string& partition);
   absl::Status CheckLease(LeaseId lease) const;
   void CheckLeases(const std::shared_ptr<Session>& session);
-  // Calls that never wait.
-  absl::Status DoNow(const v1::Request& request, v1::Reply& reply);
-  template <class V>
-  absl::Status DoNow(absl::string_view body, v1::Reply& reply);
   absl::Time Now() const { return dock_clock_.Now(); }
 
   dock::ServedDock& dock_;
