@@ -60,14 +60,14 @@ class Dock {
   absl::Status DropPartition(absl::string_view partition);
   // Everything that a partition is, as bytes (docs/partition-image.md): its options, consumers, rows, cells and what is
   // done, at one moment, whatever other calls are doing. Costs what all of its cells do; others wait for as long as
-  // their states, but not their bytes, are gone through. Unimplemented for a dock in another process.
-  virtual absl::StatusOr<std::string> ExportPartition(absl::string_view partition);
+  // their states, but not their bytes, are gone through.
+  absl::StatusOr<std::string> ExportPartition(absl::string_view partition);
   // Makes that partition, which from then on does what the exported one would have done, with one exception: nobody
   // holds a lease. Rows that were leased are ready again, in their old place, and the old leases are over. All or
   // nothing. AlreadyExists for a partition that is there, with whatever options; FailedPrecondition for an image of
   // another version; InvalidArgument, or DataLoss, for bytes that are no image, or a damaged one. Custom samplers have
   // no state here: the dock must have been given those that consumers name.
-  virtual absl::Status ImportPartition(absl::string_view image);
+  absl::Status ImportPartition(absl::string_view image);
   // Sorted.
   absl::StatusOr<std::vector<std::string>> ListPartitions();
   // The calls below for one partition, without its name. Asks the dock nothing: there need not be such a partition yet.

@@ -54,6 +54,12 @@ struct FindRequest {
 
   TDOCK_FIELDS(FindRequest, partition, keys)
 };
+struct ImportRequest {
+  // One column of bytes with one row.
+  Batch image = {};
+
+  TDOCK_FIELDS(ImportRequest, image)
+};
 struct RowRequest {
   std::string partition = {};
   RowId row = 0;
@@ -356,6 +362,13 @@ struct RowStatus {
   TDOCK_FIELDS(RowStatus, row, group, key, tags, age, epoch, cells, consumers)
 };
 
+// A partition as bytes (docs/partition-image.md).
+struct ExportedPartition {
+  std::string bytes = {};
+
+  TDOCK_FIELDS(ExportedPartition, bytes)
+};
+
 // The request or the reply of verbs that have none.
 struct Nothing {};
 
@@ -385,6 +398,8 @@ struct Nothing {};
   V(GetStatus, PartitionRequest, PartitionStatus, get_status, 30, true)                \
   V(GetConsumerStatus, ConsumerRequest, ConsumerStatus, get_consumer_status, 31, true) \
   V(Explain, ConsumerRequest, std::string, explain, 32, true)                          \
-  V(GetRowStatus, RowRequest, RowStatus, get_row_status, 33, true)
+  V(GetRowStatus, RowRequest, RowStatus, get_row_status, 33, true)                     \
+  V(ExportPartition, PartitionRequest, ExportedPartition, export_partition, 37, true)  \
+  V(ImportPartition, ImportRequest, Nothing, import_partition, 38, false)
 
 }  // namespace tdock

@@ -164,16 +164,16 @@ class DockCalls:
     def export_partition(self, name: str) -> bytes:
         """Everything that a partition is at one moment: options, consumers and what they have done, rows and cells.
 
-        Raises NotFound, and Unimplemented for a dock in another process.
+        Raises NotFound.
         """
-        return self._native.export_partition(name)
+        return self._native.export_partition(partition=name)
 
     def import_partition(self, image: bytes) -> None:
         """Makes the partition of an image, which from then on does what the exported one would have done.
 
         All or nothing. What was leased is ready again in its old place. Raises AlreadyExists for a partition that is
-        there, FailedPrecondition for an image of another version, InvalidArgument or DataLoss for bytes that are no
-        image, or a damaged one, and Unimplemented for a dock in another process.
+        there, FailedPrecondition for an image of another version, and InvalidArgument or DataLoss for bytes that are
+        no image, or a damaged one.
         """
         self._native.import_partition(image)
 

@@ -155,6 +155,7 @@ nb::object Replied(absl::Time time) { return nb::float_(ToUnix(time)); }
 nb::object Replied(int64_t count) { return nb::int_(count); }
 nb::object Replied(std::vector<RowId> rows) { return ArrayOf(std::move(rows)); }
 nb::object Replied(const std::string& text) { return nb::str(text.data(), text.size()); }
+nb::object Replied(const ExportedPartition& image) { return nb::bytes(image.bytes.data(), image.bytes.size()); }
 nb::object Replied(const std::vector<std::string>& names) { return nb::cast(names); }
 nb::object Replied(const ListResult& list) {
   nb::list rows;
@@ -216,7 +217,8 @@ nb::object CallVerb(DockHandle& self, const nb::kwargs& given) {
 
 void BindVerbs(nb::class_<DockHandle>& dock) {
   const auto bind = [&]<class V>() {
-    if constexpr (!requires(typename V::Request waits) { waits.cancel; }) dock.def(V::kName, &CallVerb<V>);
+    constexpr bool kWaits = requires(typename V::Request waits) { waits.cancel; };
+    if constexpr (!kWaits && !std::is_same_v<V, verbs::ImportPartition>) dock.def(V::kName, &CallVerb<V>);
   };
 #define TDOCK_BIND(Verb, RequestOf, ReplyOf, name, number, repeatable) bind.template operator()<verbs::Verb>();
   TDOCK_VERBS(TDOCK_BIND)
@@ -237,12 +239,6 @@ void BindDock(nb::module_& module) {
       .def_static("connect",
                   [](const nb::kwargs& given) { return DockHandle::Connect(FromArguments<ConnectOptions>(given)); })
       .def("close", &DockHandle::Close)
-      .def("export_partition",
-           [](DockHandle& self, nb::handle given) {
-             const std::string name = Utf8(given, "name");
-             const std::string image = Ask(self, [&](Dock& one) { return one.ExportPartition(name); });
-             return nb::bytes(image.data(), image.size());
-           })
       .def("import_partition",
            [](DockHandle& self, const nb::bytes& image) {
              const absl::string_view bytes(image.c_str(), image.size());

@@ -463,9 +463,16 @@ def test_a_partition_goes_on_in_another_dock(local: td.Dock) -> None:
     assert other.take("train", "scorer", 8)["prompt"].tolist() == ["b", "c"]
 
 
-def test_a_dock_in_another_process_exports_nothing(remote: td.Dock) -> None:
-    remote.create_partition("train")
-    with raising(td.Unimplemented, "'train'", "process"):
-        remote.export_partition("train")
-    with pytest.raises(td.Unimplemented):
+def test_a_partition_goes_from_one_process_to_another(remote: td.Dock, local: td.Dock) -> None:
+    remote.create_partition("moving", {"prompt": "str"})
+    remote.register_consumer("moving", "reader", reads=["prompt"])
+    remote.put("moving", {"prompt": ["a", "b"]})
+    image = remote.export_partition("moving")
+    local.import_partition(image)
+    assert local.take("moving", "reader", 8)["prompt"].tolist() == ["a", "b"]
+    remote.drop_partition("moving")
+    remote.import_partition(image)
+    assert remote.export_partition("moving") == image
+    with pytest.raises(td.InvalidArgument):
         remote.import_partition(b"")
+    remote.drop_partition("moving")

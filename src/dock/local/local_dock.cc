@@ -97,14 +97,6 @@ class LocalDock final : public ServedDock {
     VisitVerb(call.verb(), [&]<class V>() { Serve<V>(call); });
   }
 
-  absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
-    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
-    return found->Export();
-  }
-  absl::Status ImportPartition(absl::string_view image) override {
-    return OrNoMemory("the partition of this image", [&] { return Import(image); });
-  }
-
   absl::Status ExpireLeases(absl::string_view partition, std::span<const LeaseId> leases) override {
     TDOCK_ASSIGN_OR_RETURN(const auto found, Find(partition));
     return found->ExpireLeases(leases);
@@ -190,6 +182,21 @@ class LocalDock final : public ServedDock {
     return names;
   }
 
+  absl::StatusOr<ExportedPartition> On(verbs::ExportPartition, const PartitionRequest& request) {
+    TDOCK_ASSIGN_OR_RETURN(const auto found, Find(request.partition));
+    TDOCK_ASSIGN_OR_RETURN(std::string image, found->Export());
+    return ExportedPartition{std::move(image)};
+  }
+
+  absl::Status On(verbs::ImportPartition, const ImportRequest& request) {
+    const std::span<const NamedColumn> columns = request.image.columns();
+    if (columns.size() != 1 || request.image.rows() != 1 || columns[0].column.type().kind != ColumnKind::kBytes) {
+      return absl::InvalidArgumentError("an import takes the image as one column of bytes with one row");
+    }
+    const std::span<const std::byte> bytes = columns[0].column.RowBytes(0);
+    const absl::string_view image(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return OrNoMemory("the partition of this image", [&] { return Import(image); });
+  }
   absl::Status Import(absl::string_view bytes) TDOCK_EXCLUDES(mu_) {
     TDOCK_ASSIGN_OR_RETURN(PartitionImage image, DecodePartitionImage(bytes));
     const PartitionOptions options = image.options;

@@ -94,6 +94,8 @@ bool TakesLong(const typename V::Request& request, const ServedDock::Load& load)
     return std::ssize(request.rows) * (1 + std::ssize(request.columns)) > ServedDock::Load::kManyCells;
   } else if constexpr (is.template operator()<verbs::Complete, verbs::Release, verbs::Drop>()) {
     return load.IsLong(request.rows.empty() ? load.held_rows : std::ssize(request.rows));
+  } else if constexpr (is.template operator()<verbs::ImportPartition>()) {
+    return true;
   } else if constexpr (is.template operator()<verbs::FindRows>()) {
     return std::ssize(request.keys) > kManyKeys;
   } else if constexpr (is.template operator()<verbs::CreatePartition>()) {

@@ -1,9 +1,11 @@
 // The calls of a dock and of a handle, each one verb.
 #include "tdock/dock.h"
 
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "tdock/verbs.h"
 
@@ -14,6 +16,18 @@ absl::Status Dock::CreatePartition(const PartitionOptions& options) {
 }
 absl::Status Dock::DropPartition(absl::string_view partition) {
   return Ask<verbs::DropPartition>(*this, {std::string(partition)});
+}
+absl::StatusOr<std::string> Dock::ExportPartition(absl::string_view partition) {
+  TDOCK_ASSIGN_OR_RETURN(ExportedPartition exported, Ask<verbs::ExportPartition>(*this, {std::string(partition)}));
+  return std::move(exported.bytes);
+}
+absl::Status Dock::ImportPartition(absl::string_view image) {
+  const int64_t offsets[] = {0, static_cast<int64_t>(image.size())};
+  ImportRequest request;
+  TDOCK_ASSIGN_OR_RETURN(Column column, Column::MakeBytes(Buffer::Wrap(image.data(), image.size(), nullptr),
+                                                          Buffer::CopyOf(std::as_bytes(std::span(offsets)))));
+  TDOCK_RETURN_IF_ERROR(request.image.Add("image", std::move(column)));
+  return Ask<verbs::ImportPartition>(*this, request);
 }
 absl::StatusOr<std::vector<std::string>> Dock::ListPartitions() { return Ask<verbs::ListPartitions>(*this, {}); }
 absl::Status Dock::RegisterConsumer(absl::string_view partition, const ConsumerOptions& options) {
@@ -54,18 +68,6 @@ absl::StatusOr<RowStatus> Dock::GetRowStatus(absl::string_view partition, RowId 
 }
 absl::StatusOr<std::string> Dock::Explain(absl::string_view partition, absl::string_view consumer) {
   return Ask<verbs::Explain>(*this, {std::string(partition), std::string(consumer)});
-}
-
-absl::StatusOr<std::string> Dock::ExportPartition(absl::string_view partition) {
-  return absl::UnimplementedError(absl::StrCat("partition '", EscapeForMessage(partition),
-                                               "' cannot be exported through this dock: export it in the process that "
-                                               "holds it, from its MakeLocalDock() or DockServer::dock()"));
-}
-
-absl::Status Dock::ImportPartition(absl::string_view) {
-  return absl::UnimplementedError(
-      "no partition can be imported through this dock: import it in the process that is to hold it, into its "
-      "MakeLocalDock() or DockServer::dock()");
 }
 
 // ---- Handles.

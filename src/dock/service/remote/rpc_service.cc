@@ -153,7 +153,7 @@ class RequestHandler final : public rpc::CallHandler {
     FrameLimits limits;
     limits.max_frame_bytes = service_.max_frame_bytes();
     // If there is no such partition, the dock says so when it gets the put.
-    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(FirstText(request_.put()));
+    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(FirstText(BodyOf(request_)));
     return std::make_unique<FrameReader>(limits, [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
       return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
     });

@@ -116,14 +116,29 @@ class RemoteDock final : public Dock {
         absl::StrCat("the server's response has ", rows.size(), " rows; ", distinct->rows.size(), " were fetched"));
   }
 
+  absl::StatusOr<ExportedPartition> Send(verbs::ExportPartition, const PartitionRequest& asked) {
+    v1::Request request;
+    request.set_export_partition(Encode(asked));
+    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
+                           session_->Call(std::move(request), Batch(), {.repeatable = true}));
+    TDOCK_ASSIGN_OR_RETURN(const Rows rows, Rebuild(answer.reply.rows(), std::move(answer.cells)));
+    if (rows.size() != 1 || rows.columns().size() != 1) {
+      return absl::DataLossError("the server's response is invalid: an image is one cell");
+    }
+    const std::span<const std::byte> bytes = rows.cell(0, 0).bytes;
+    return ExportedPartition{std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
+  }
+
   // A verb that never waits.
   template <class V>
   ResultOf<V> Send(V, const typename V::Request& asked) {
     v1::Request request;
     std::string& body = MutableBody(request, V::kNumber);
     if constexpr (HasFields<typename V::Request>) body = Encode(asked);
+    const Batch* const frame = BatchOf(asked);
+    const Batch none, &sent = frame == nullptr ? none : *frame;
     TDOCK_ASSIGN_OR_RETURN(const ClientAnswer answer,
-                           session_->Call(std::move(request), Batch(), {.repeatable = V::kRepeatable}));
+                           session_->Call(std::move(request), sent, {.repeatable = V::kRepeatable}));
     if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
       return absl::OkStatus();
     } else {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/string_view.h"
 #include "tdock.pb.h"
+#include "tdock/batch.h"
 
 namespace tdock::service {
 
@@ -10,8 +11,19 @@ namespace tdock::service {
 absl::string_view BodyOf(const v1::Request& request);
 // Makes it a request of the verb of this number.
 std::string& MutableBody(v1::Request& request, int number);
-// True for a put that a frame follows.
+// True if a frame follows: a put's, or an image.
 bool HasFrame(const v1::Request& request);
+// What travels as a frame behind the request; null if it has nothing like it.
+template <class Request>
+auto BatchOf(Request& request) {
+  if constexpr (requires { request.batch; }) {
+    return &request.batch;
+  } else if constexpr (requires { request.image; }) {
+    return &request.image;
+  } else {
+    return static_cast<Batch*>(nullptr);
+  }
+}
 // A description of the request, for people.
 const char* NameOf(const v1::Request& request);
 

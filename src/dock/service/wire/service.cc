@@ -17,6 +17,7 @@
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/rows_codec.h"
+#include "dock/table/rows_data.h"
 #include "tdock/verbs.h"
 
 namespace tdock::service {
@@ -98,6 +99,15 @@ std::span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>
   return {numbers.data(), static_cast<size_t>(numbers.size())};
 }
 
+// A row with the image as its cell, which is sent as cells are.
+absl::Status SetReply(ExportedPartition image, Answer& answer) {
+  const auto bytes = std::make_shared<const std::string>(std::move(image.bytes));
+  Rows::Data data{.ids = {0}, .groups = {kNoGroup}, .pins = {bytes}};
+  data.columns = std::make_shared<std::vector<ColumnSpec>>(1, ColumnSpec{"image", ColumnType::Bytes()});
+  data.cells.push_back({std::as_bytes(std::span(*bytes)), kNoWeightsVersion, false});
+  answer.rows = std::move(data).ToRows();
+  return EncodeRows(answer.rows, answer.reply.mutable_rows());
+}
 void SetReply(const std::vector<std::string>& names, absl::Time, v1::Reply& reply) {
   Append(names, reply.mutable_names()->mutable_names());
 }
@@ -339,7 +349,7 @@ bool Service::IsLong(const typename V::Request& request) {
       load = dock_.LoadOf(request.name);
     } else if constexpr (std::is_same_v<typename V::Request, LeaseRequest>) {
       load = dock_.LoadOf(request.partition, request.lease);
-    } else {
+    } else if constexpr (requires { request.partition; }) {
       load = dock_.LoadOf(request.partition);
     }
     // It may have to wait for a long call.
@@ -362,11 +372,9 @@ void Service::Do(const Caller& caller, std::string body, Batch batch) {
     if (!decoded.ok()) return caller.finish(Failure(decoded.status()));
     request = *std::move(decoded);
   }
-  if constexpr (requires { request.batch; }) request.batch = std::move(batch);
-  if (!caller.is_long && IsLong<V>(request)) {
-    if constexpr (requires { request.batch; }) batch = std::move(request.batch);
-    return later(std::move(batch));
-  }
+  Batch* const sent = BatchOf(request);
+  if (sent != nullptr) std::swap(*sent, batch);
+  if (!caller.is_long && IsLong<V>(request)) return later(std::move(sent == nullptr ? batch : *sent));
   if constexpr (requires { request.lease; }) {
     if (absl::Status status = CheckLease(request.lease); !status.ok()) return caller.finish(Failure(status));
   }
@@ -377,6 +385,10 @@ void Service::Do(const Caller& caller, std::string body, Batch batch) {
     caller.finish(MakeAnswer([&](Answer& answer) -> absl::Status {
       if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
         return Ask<V>(dock_, request);
+      } else if constexpr (std::is_same_v<V, verbs::ExportPartition>) {
+        TDOCK_ASSIGN_OR_RETURN(ExportedPartition image, Ask<V>(dock_, request));
+        answer.memory = MemoryOf(request.partition);
+        return SetReply(std::move(image), answer);
       } else {
         TDOCK_ASSIGN_OR_RETURN(const typename V::Reply result, Ask<V>(dock_, request));
         SetReply(result, Now(), answer.reply);

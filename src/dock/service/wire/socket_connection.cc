@@ -257,7 +257,7 @@ absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
   limits.allow_unchecked = true;
   limits.max_frame_bytes = shared_.service.max_frame_bytes();
   // If there is no such partition, the dock says so when it gets the put.
-  const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(FirstText(request.put()));
+  const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(FirstText(BodyOf(request)));
   const auto allocate = [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
     return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
   };

@@ -50,14 +50,6 @@ class WatchedDock final : public Dock {
   void Start(const AnyCall& call) override {
     VisitVerb(call.verb(), [&]<class V>() { call.template Reply<V>(Answer(V(), call.template request<V>())); });
   }
-  absl::Status ImportPartition(absl::string_view image) override {
-    return Looked([&] { return dock_->ImportPartition(image); });
-  }
-  // What was done before it has been seen.
-  absl::StatusOr<std::string> ExportPartition(absl::string_view partition) override {
-    const std::lock_guard lock(mu_);
-    return dock_->ExportPartition(partition);
-  }
 
  private:
   // Rows that go are seen while they are still there: no other call comes between.
@@ -74,7 +66,8 @@ class WatchedDock final : public Dock {
   template <class V>
   ResultOf<V> Answer(V, const typename V::Request& request) {
     constexpr bool kChangesRows = kIsOneOf<V, verbs::Put, verbs::Complete, verbs::Release, verbs::Drop, verbs::Requeue,
-                                           verbs::Commit, verbs::Rollback, verbs::Clear, verbs::DropConsumer>;
+                                           verbs::Commit, verbs::Rollback, verbs::Clear, verbs::DropConsumer,
+                                           verbs::ImportPartition>;
     const auto ask = [&] { return Ask<V>(*dock_, request); };
     return kChangesRows ? Looked(ask) : ask();
   }
@@ -82,6 +75,11 @@ class WatchedDock final : public Dock {
     const std::lock_guard lock(mu_);
     watcher_.forget();
     return dock_->DropPartition(request.partition);
+  }
+  // What was done before it has been seen.
+  absl::StatusOr<ExportedPartition> Answer(verbs::ExportPartition, const PartitionRequest& request) {
+    const std::lock_guard lock(mu_);
+    return Ask<verbs::ExportPartition>(*dock_, request);
   }
   // Waits without the lock.
   absl::StatusOr<Taken> Answer(verbs::Take, const TakeRequest& request) {
