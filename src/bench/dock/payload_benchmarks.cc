@@ -45,7 +45,7 @@ class LargeRows {
     for (size_t c = 0; c < std::min(kConsumers, count); ++c) {
       ConsumerOptions consumer{.name = absl::StrCat("consumer", c)};
       for (size_t read = c; read < count; read += kConsumers) consumer.reads.push_back(rows->names_[read]);
-      TDOCK_RETURN_IF_ERROR(rows->partition_->Do<verbs::RegisterConsumer>({kPartition, consumer}));
+      TDOCK_RETURN_IF_ERROR(rows->partition_->Ask<verbs::RegisterConsumer>({kPartition, consumer}));
     }
     return rows;
   }
@@ -60,14 +60,14 @@ class LargeRows {
     for (size_t c = 0; c < columns_.size(); ++c) {
       TDOCK_RETURN_IF_ERROR(request.batch.Add(names_[c], columns_[c]));
     }
-    TDOCK_ASSIGN_OR_RETURN(PutResult result, partition_->Put(request));
+    TDOCK_ASSIGN_OR_RETURN(PutResult result, partition_->Ask<verbs::Put>(request));
     rows_ = std::move(result.rows);
     return absl::OkStatus();
   }
-  absl::StatusOr<Rows> Read() { return partition_->Fetch({.partition = kPartition, .rows = rows_, .columns = names_}); }
+  absl::StatusOr<Rows> Read() { return partition_->Ask<verbs::Fetch>({.partition = kPartition, .rows = rows_, .columns = names_}); }
   absl::Status Clear() {
     arena_->Forget();
-    return partition_->Do<verbs::Clear>({.partition = kPartition, .everything = true}).status();
+    return partition_->Ask<verbs::Clear>({.partition = kPartition, .everything = true}).status();
   }
   const Arena& arena() const { return *arena_; }
 
@@ -79,16 +79,21 @@ class LargeRows {
       options.columns.push_back({names_.back(), columns_[c].type()});
       bytes_ += columns_[c].payload_bytes();
     }
-    partition_ =
-        std::make_unique<dock::Partition>(std::move(options), clock, arena_, arena_,
-                                          std::make_shared<const dock::Table::CustomSamplers>(), /*notifier=*/nullptr);
+    const dock::PartitionsShare share{.clock = clock,
+                                      .work = nullptr,
+                                      .copies = arena_,
+                                      .samplers = std::make_shared<const dock::CustomSamplers>(),
+                                      .notifier = nullptr,
+                                      .calls = calls_};
+    partition_ = std::make_shared<dock::Partition>(std::move(options), share, arena_);
   }
 
   const std::vector<Column> columns_;
   std::vector<std::string> names_;
   int64_t bytes_ = 0;
   const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
-  std::unique_ptr<dock::Partition> partition_;
+  dock::WaitingCalls calls_;
+  std::shared_ptr<dock::Partition> partition_;
   std::vector<RowId> rows_;  // of the last put
 };
 

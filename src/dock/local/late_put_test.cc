@@ -47,22 +47,20 @@ class LatePut : public testing::Test {
                          {"small", ColumnType::Dense(DType::kF32)},
                          {"large", ColumnType::Ragged(DType::kF32)}};
     }
-    partition_ =
-        std::make_unique<Partition>(options, clock_, memory_, memory_, std::make_shared<Table::CustomSamplers>(),
-                                    /*notifier=*/nullptr);
+    partition_ = std::make_shared<Partition>(options, share_, memory_);
   }
 
   void Register(ConsumerOptions options) {
     options.name = "x";
     options.reads = {"id"};
     options.writes = {"small", "large"};
-    ASSERT_EQ(partition_->Do<verbs::RegisterConsumer>({"p", options}), absl::OkStatus());
+    ASSERT_EQ(partition_->Ask<verbs::RegisterConsumer>({"p", options}), absl::OkStatus());
   }
 
   std::vector<RowId> PutIds(const std::vector<float>& ids, std::vector<GroupId> groups = {}) {
     PutRequest put{.partition = "p", .groups = std::move(groups)};
     EXPECT_EQ(put.batch.Add("id", Column::FromValues<float>(ids)), absl::OkStatus());
-    const absl::StatusOr<PutResult> result = partition_->Put(put);
+    const absl::StatusOr<PutResult> result = partition_->Ask<verbs::Put>(put);
     EXPECT_EQ(result.status(), absl::OkStatus());
     return result.ok() ? result->rows : std::vector<RowId>();
   }
@@ -70,7 +68,7 @@ class LatePut : public testing::Test {
   absl::Status PutSmall(RowId row, float value) {
     PutRequest put{.partition = "p", .rows = {row}};
     EXPECT_EQ(put.batch.Add("small", Column::FromValues<float>({value})), absl::OkStatus());
-    return partition_->Put(put).status();
+    return partition_->Ask<verbs::Put>(put).status();
   }
   // Both columns of one row, or of a new one.
   static PutRequest Results(std::vector<RowId> rows, LeaseId lease = kNoLease) {
@@ -81,7 +79,7 @@ class LatePut : public testing::Test {
   }
 
   Taken TakeOne() {
-    absl::StatusOr<Taken> taken = partition_->Take({.partition = "p", .consumer = "x"});
+    absl::StatusOr<Taken> taken = partition_->Ask<verbs::Take>({.partition = "p", .consumer = "x"});
     EXPECT_EQ(taken.status(), absl::OkStatus());
     return taken.ok() ? *std::move(taken) : Taken();
   }
@@ -89,18 +87,18 @@ class LatePut : public testing::Test {
   // The put's status; `meanwhile` runs while it copies.
   absl::Status PutWhile(const PutRequest& put, std::function<void()> meanwhile) {
     memory_->meanwhile = std::move(meanwhile);
-    absl::Status status = partition_->Put(put).status();
+    absl::Status status = partition_->Ask<verbs::Put>(put).status();
     EXPECT_FALSE(memory_->meanwhile) << "the put was not interrupted";
     return status;
   }
 
   PartitionStatus Status() {
-    const absl::StatusOr<PartitionStatus> status = partition_->Do<verbs::GetStatus>({});
+    const absl::StatusOr<PartitionStatus> status = partition_->Ask<verbs::GetStatus>({});
     EXPECT_EQ(status.status(), absl::OkStatus());
     return status.ok() ? *status : PartitionStatus();
   }
   ConsumerStatus StatusOfX() {
-    const absl::StatusOr<ConsumerStatus> status = partition_->Do<verbs::GetConsumerStatus>({"p", "x"});
+    const absl::StatusOr<ConsumerStatus> status = partition_->Ask<verbs::GetConsumerStatus>({"p", "x"});
     EXPECT_EQ(status.status(), absl::OkStatus());
     return status.ok() ? *status : ConsumerStatus();
   }
@@ -111,14 +109,21 @@ class LatePut : public testing::Test {
     return cells;
   }
   float Small(RowId row) {
-    const absl::StatusOr<Rows> rows = partition_->Fetch({.partition = "p", .rows = {row}, .columns = {"small"}});
+    const absl::StatusOr<Rows> rows = partition_->Ask<verbs::Fetch>({.partition = "p", .rows = {row}, .columns = {"small"}});
     EXPECT_EQ(rows.status(), absl::OkStatus());
     return rows.ok() ? rows->Get<float>(0, "small")->front() : -1;
   }
 
   FakeClock clock_;
   const std::shared_ptr<InterruptedMemory> memory_ = std::make_shared<InterruptedMemory>();
-  std::unique_ptr<Partition> partition_;
+  WaitingCalls calls_;
+  const PartitionsShare share_{.clock = clock_,
+                               .work = nullptr,
+                               .copies = memory_,
+                               .samplers = std::make_shared<CustomSamplers>(),
+                               .notifier = nullptr,
+                               .calls = calls_};
+  std::shared_ptr<Partition> partition_;
 };
 
 TEST_F(LatePut, IsRefusedWhenItsLeaseHasExpired) {
@@ -136,7 +141,7 @@ TEST_F(LatePut, IsRefusedWhenItsLeaseHasExpired) {
   EXPECT_EQ(StatusOfX().completed, 0);
   EXPECT_EQ(StatusOfX().expired, 1);
   // Whoever has the row now is the one who may put it.
-  EXPECT_EQ(partition_->Put(Results({rows[0]}, TakeOne().lease)).status(), absl::OkStatus());
+  EXPECT_EQ(partition_->Ask<verbs::Put>(Results({rows[0]}, TakeOne().lease)).status(), absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
 }
 
@@ -147,7 +152,7 @@ TEST_F(LatePut, SucceedsWhenItsLeaseWasRenewed) {
   EXPECT_EQ(PutWhile(Results(rows, taken.lease),
                      [&] {
                        clock_.Advance(absl::Seconds(20));
-                       EXPECT_TRUE(partition_->Do<verbs::Renew>({"p", taken.lease}).ok());
+                       EXPECT_TRUE(partition_->Ask<verbs::Renew>({"p", taken.lease}).ok());
                        clock_.Advance(absl::Seconds(20));
                      }),
             absl::OkStatus());
@@ -156,20 +161,20 @@ TEST_F(LatePut, SucceedsWhenItsLeaseWasRenewed) {
 
 TEST_F(LatePut, IsRefusedWhenItsRowWasSentBack) {
   Register({});
-  ASSERT_EQ(partition_->Do<verbs::RegisterConsumer>({"p", {.name = "maker", .writes = {"id"}}}), absl::OkStatus());
-  ASSERT_EQ(partition_->Do<verbs::RegisterConsumer>({"p", {.name = "judge", .reads = {"id"}, .max_version_lag = 0}}),
+  ASSERT_EQ(partition_->Ask<verbs::RegisterConsumer>({"p", {.name = "maker", .writes = {"id"}}}), absl::OkStatus());
+  ASSERT_EQ(partition_->Ask<verbs::RegisterConsumer>({"p", {.name = "judge", .reads = {"id"}, .max_version_lag = 0}}),
             absl::OkStatus());
   int64_t version = 0;
   // What `id` is made from is too old a moment later.
   const auto send_back = [&] {
-    ASSERT_EQ(partition_->Do<verbs::PublishWeights>({"p", version + 1}), absl::OkStatus());
-    EXPECT_EQ(partition_->Take({.partition = "p", .consumer = "judge"}).status().code(), Code::kDeadlineExceeded);
+    ASSERT_EQ(partition_->Ask<verbs::PublishWeights>({"p", version + 1}), absl::OkStatus());
+    EXPECT_EQ(partition_->Ask<verbs::Take>({.partition = "p", .consumer = "judge"}).status().code(), Code::kDeadlineExceeded);
   };
   const std::vector<RowId> rows = PutIds({1});
   for (const bool leased : {true, false}) {
     PutRequest id{.partition = "p", .rows = rows, .overwrite = true, .weights_version = ++version};
     ASSERT_EQ(id.batch.Add("id", Column::FromValues<float>({1})), absl::OkStatus());
-    ASSERT_EQ(partition_->Put(id).status(), absl::OkStatus());
+    ASSERT_EQ(partition_->Ask<verbs::Put>(id).status(), absl::OkStatus());
     const Taken taken = TakeOne();
     PutRequest results = Results(rows, leased ? taken.lease : kNoLease);
     if (!leased) results.epochs = {taken.rows.epoch(0)};
@@ -185,10 +190,10 @@ TEST_F(LatePut, IsRefusedWhenItsRowWasCleared) {
   Register({});
   const std::vector<RowId> rows = PutIds({1, 2, 3});
   ASSERT_EQ(PutSmall(rows[2], 7), absl::OkStatus());
-  const Taken taken = *partition_->Take({.partition = "p", .consumer = "x", .min = 2, .max = 2});
+  const Taken taken = *partition_->Ask<verbs::Take>({.partition = "p", .consumer = "x", .min = 2, .max = 2});
   const int64_t held = Status().held_bytes;
   const absl::Status status = PutWhile(Results({rows[0]}, taken.lease), [&] {
-    EXPECT_EQ(*partition_->Do<verbs::Clear>({.partition = "p", .rows = {rows[0]}}), 1);
+    EXPECT_EQ(*partition_->Ask<verbs::Clear>({.partition = "p", .rows = {rows[0]}}), 1);
   });
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("row 0 is gone"));
@@ -203,13 +208,13 @@ TEST_F(LatePut, LeavesNothingBehindWhenEverythingWasCleared) {
   const std::vector<RowId> rows = PutIds({1, 2});
   ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
   EXPECT_EQ(PutWhile(Results({rows[0]}),
-                     [&] { EXPECT_EQ(*partition_->Do<verbs::Clear>({.partition = "p", .everything = true}), 2); })
+                     [&] { EXPECT_EQ(*partition_->Ask<verbs::Clear>({.partition = "p", .everything = true}), 2); })
                 .code(),
             Code::kNotFound);
   // The block where it had a place outlived its last cell only until the put was over.
   EXPECT_EQ(Status().held_bytes, 0);
   const std::vector<RowId> again = PutIds({3});
-  EXPECT_EQ(partition_->Put(Results(again)).status(), absl::OkStatus());
+  EXPECT_EQ(partition_->Ask<verbs::Put>(Results(again)).status(), absl::OkStatus());
   EXPECT_EQ(Small(again[0]), 5);
 }
 
@@ -217,7 +222,7 @@ TEST_F(LatePut, OfANewRowIsRefusedWhenThePartitionWasSealed) {
   PutIds({1});
   const int64_t held = Status().held_bytes;
   const absl::Status status =
-      PutWhile(Results({}), [&] { EXPECT_EQ(partition_->Do<verbs::Seal>({}), absl::OkStatus()); });
+      PutWhile(Results({}), [&] { EXPECT_EQ(partition_->Ask<verbs::Seal>({}), absl::OkStatus()); });
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("sealed"));
   EXPECT_EQ(Status().rows, 1);
@@ -227,7 +232,7 @@ TEST_F(LatePut, OfANewRowIsRefusedWhenThePartitionWasSealed) {
 
 TEST_F(LatePut, ToARowThatIsThereSucceedsWhenThePartitionWasSealed) {
   const std::vector<RowId> rows = PutIds({1});
-  EXPECT_EQ(PutWhile(Results(rows), [&] { EXPECT_EQ(partition_->Do<verbs::Seal>({}), absl::OkStatus()); }),
+  EXPECT_EQ(PutWhile(Results(rows), [&] { EXPECT_EQ(partition_->Ask<verbs::Seal>({}), absl::OkStatus()); }),
             absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
 }
@@ -242,7 +247,7 @@ TEST_F(LatePut, IsRefusedWhenItsConsumerWasRolledBack) {
   put.step = 1;
   EXPECT_EQ(PutWhile(put,
                      [&] {
-                       EXPECT_EQ(partition_->Do<verbs::Rollback>({"p", "x", 0}), absl::OkStatus());
+                       EXPECT_EQ(partition_->Ask<verbs::Rollback>({"p", "x", 0}), absl::OkStatus());
                      })
                 .code(),
             Code::kFailedPrecondition);
@@ -259,7 +264,7 @@ TEST_F(LatePut, IsRefusedWhenItsStepWasCommitted) {
   PutRequest put = Results(rows, taken.lease);
   put.step = 1;
   const absl::Status status = PutWhile(put, [&] {
-    EXPECT_EQ(partition_->Do<verbs::Commit>({"p", "x", 1}), absl::OkStatus());
+    EXPECT_EQ(partition_->Ask<verbs::Commit>({"p", "x", 1}), absl::OkStatus());
   });
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("step 1"));
@@ -297,7 +302,7 @@ TEST_F(LatePut, IsRefusedWhenItsConsumerWasDropped) {
   const int64_t held = Status().held_bytes;
   EXPECT_EQ(PutWhile(Results(rows, taken.lease),
                      [&] {
-                       EXPECT_EQ(partition_->Do<verbs::DropConsumer>({"p", "x"}), absl::OkStatus());
+                       EXPECT_EQ(partition_->Ask<verbs::DropConsumer>({"p", "x"}), absl::OkStatus());
                        // Its place may be another's by then, and the name too.
                        Register({});
                      })
@@ -317,7 +322,7 @@ TEST_F(LatePut, IsRefusedWhenItsRowsWereGivenBackOrDone) {
     const LeaseRequest all{.partition = "p", .lease = taken.lease};
     EXPECT_EQ(PutWhile(Results(rows, taken.lease),
                        [&] {
-                         EXPECT_EQ(done ? partition_->Do<verbs::Complete>(all) : partition_->Do<verbs::Release>(all),
+                         EXPECT_EQ(done ? partition_->Ask<verbs::Complete>(all) : partition_->Ask<verbs::Release>(all),
                                    absl::OkStatus());
                        })
                   .code(),
@@ -330,7 +335,7 @@ TEST_F(LatePut, IsRefusedWhenItsRowsWereGivenBackOrDone) {
 
 TEST_F(LatePut, IsRefusedWhenThePartitionWasDropped) {
   const std::vector<RowId> rows = PutIds({1});
-  const absl::StatusOr<Rows> view = partition_->Fetch({.partition = "p", .rows = rows, .columns = {"id"}});
+  const absl::StatusOr<Rows> view = partition_->Ask<verbs::Fetch>({.partition = "p", .rows = rows, .columns = {"id"}});
   ASSERT_EQ(view.status(), absl::OkStatus());
   const absl::Status status = PutWhile(Results(rows), [&] { partition_->Close(); });
   EXPECT_EQ(status.code(), Code::kNotFound);
@@ -358,7 +363,7 @@ TEST_F(LatePut, OfAColumnThatAnotherHasGivenItsTypeMustFitIt) {
       const auto floats = Column::FromValues<float>({7});
       const auto longs = Column::FromValues<int64_t>({7});
       EXPECT_EQ(other.batch.Add("small", fits ? floats : longs), absl::OkStatus());
-      EXPECT_EQ(partition_->Put(other).status(), absl::OkStatus());
+      EXPECT_EQ(partition_->Ask<verbs::Put>(other).status(), absl::OkStatus());
     });
     if (fits) {
       EXPECT_EQ(status, absl::OkStatus());
@@ -378,7 +383,7 @@ TEST_F(LatePut, SucceedsWhenWhatChangedDoesNotConcernIt) {
   const std::vector<RowId> rows = PutIds({1});
   const Taken taken = TakeOne();
   EXPECT_EQ(PutWhile(Results(rows, taken.lease),
-                     [&] { EXPECT_EQ(partition_->Put(Results(PutIds({2}))).status(), absl::OkStatus()); }),
+                     [&] { EXPECT_EQ(partition_->Ask<verbs::Put>(Results(PutIds({2}))).status(), absl::OkStatus()); }),
             absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
   EXPECT_EQ(StatusOfX().completed, 1);

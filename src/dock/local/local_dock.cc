@@ -64,9 +64,9 @@ absl::Status CheckOptions(const PartitionOptions& options) {
   return absl::OkStatus();
 }
 
-std::shared_ptr<const Table::CustomSamplers> WithoutNulls(Table::CustomSamplers samplers) {
+std::shared_ptr<const CustomSamplers> WithoutNulls(CustomSamplers samplers) {
   std::erase_if(samplers, [](const auto& named) { return named.second == nullptr; });
-  return std::make_shared<const Table::CustomSamplers>(std::move(samplers));
+  return std::make_shared<const CustomSamplers>(std::move(samplers));
 }
 
 class LocalDock final : public ServedDock {

@@ -58,11 +58,11 @@ void Partition::Compact(std::vector<BlockStore::Compaction> compactions) {
 }
 
 absl::Status Partition::Begin(Cleanup& cleanup) {
-  if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_.options().name, "' was dropped"));
-  if (table_.leases().NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
+  if (dropped_) return absl::NotFoundError(absl::StrCat("partition '", table_->options.name, "' was dropped"));
+  if (table_->leases.NextExpiry() == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Time now = clock_.Now();
   bool any = false;
-  while (const std::optional<LeaseId> lease = table_.leases().NextExpired(now)) {
+  while (const std::optional<LeaseId> lease = table_->leases.NextExpired(now)) {
     table_.Apply(LeaseExpired{*lease});
     any = true;
   }
@@ -90,11 +90,11 @@ void Partition::NoteLoad() {
   const auto note = [](std::atomic<int64_t>& noted, auto value) {
     noted.store(static_cast<int64_t>(value), std::memory_order_relaxed);
   };
-  note(rows_, table_.rows());
-  note(columns_, table_.schema().size());
-  note(consumers_, table_.consumers().size() + table_.options().retain_for.size());
-  note(group_size_, table_.largest_group());
-  note(next_expiry_ns_, absl::ToUnixNanos(table_.leases().NextExpiry()));
+  note(rows_, table_->pages.rows());
+  note(columns_, table_->schema.size());
+  note(consumers_, table_->registered.size() + table_->options.retain_for.size());
+  note(group_size_, table_->largest_group);
+  note(next_expiry_ns_, absl::ToUnixNanos(table_->leases.NextExpiry()));
 }
 
 ServedDock::Load Partition::LoadNow() const {
@@ -114,7 +114,7 @@ ServedDock::Load Partition::LoadOf(LeaseId lease) {
   ServedDock::Load load = LoadNow();
   if (load.busy || lease == kNoLease) return load;
   MutexLock lock(mu_);
-  if (const Lease* const found = table_.leases().Find(lease); found != nullptr) load.held_rows = found->held;
+  if (const Lease* const found = table_->leases.Find(lease); found != nullptr) load.held_rows = found->held;
   return load;
 }
 
@@ -126,7 +126,7 @@ std::shared_ptr<void> Partition::BeginLong(std::shared_ptr<Partition> partition)
 
 absl::Status Partition::Matches(const PartitionOptions& options) {
   MutexLock lock(mu_);
-  const std::string differences = Differences(table_.options(), options);
+  const std::string differences = Differences(table_->options, options);
   if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("partition '", options.name, "' exists with different ", differences));
 }
@@ -142,41 +142,41 @@ absl::Status Partition::CheckSamplerThere(const ConsumerOptions& options) const 
 
 absl::Status Partition::On(verbs::RegisterConsumer, const RegisterRequest& request, Cleanup&) {
   const ConsumerOptions& options = request.options;
-  TDOCK_ASSIGN_OR_RETURN(const bool is_new, table_.CheckConsumer(options));
+  TDOCK_ASSIGN_OR_RETURN(const bool is_new, CheckConsumer(*table_, options));
   if (!is_new) return absl::OkStatus();
   TDOCK_RETURN_IF_ERROR(CheckSamplerThere(options));
   table_.Apply(ConsumerRegistered{options});
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(options.name));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(*table_, options.name));
   if (index == specs_.size()) specs_.emplace_back();
   specs_[index] = nullptr;
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::DropConsumer, const ConsumerRequest& request, Cleanup& cleanup) {
-  TDOCK_RETURN_IF_ERROR(table_.CheckDropConsumer(request.consumer));
+  TDOCK_RETURN_IF_ERROR(CheckDropConsumer(*table_, request.consumer));
   // Calls that wait for its rows will fail, as it no longer exists.
-  if (const auto index = table_.FindConsumer(request.consumer); index.ok()) waits_.WakeTakes(*index, cleanup.wake);
+  if (const auto index = FindConsumer(*table_, request.consumer); index.ok()) waits_.WakeTakes(*index, cleanup.wake);
   table_.Apply(ConsumerDropped{request.consumer});
   if (const std::optional<uint32_t> writer = writers_.Find(request.consumer)) store_.CloseFor(*writer);
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::Complete, const LeaseRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
-  TDOCK_RETURN_IF_ERROR(table_.CheckStep(request.lease, request.step));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, CheckLease(*table_, request));
+  TDOCK_RETURN_IF_ERROR(CheckStep(*table_, request.lease, request.step));
   table_.Apply(RowsCompleted{request.lease, rows, request.step});
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::Release, const LeaseRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckLease(request));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, CheckLease(*table_, request));
   table_.Apply(RowsReturned{request.lease, rows});
   return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Time> Partition::On(verbs::Renew, const LeaseRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const Lease* found, table_.FindLease(request.lease));
-  const absl::Time expires = clock_.Now() + table_.consumer(found->consumer).options().lease_duration;
+  TDOCK_ASSIGN_OR_RETURN(const Lease* found, FindLease(*table_, request.lease));
+  const absl::Time expires = clock_.Now() + table_->consumer(found->consumer).options().lease_duration;
   table_.Apply(LeaseRenewed{request.lease, expires});
   return expires;
 }
@@ -186,7 +186,7 @@ absl::Status Partition::ExpireLeases(std::span<const LeaseId> leases) {
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   for (LeaseId lease : leases) {
-    if (table_.leases().Find(lease) != nullptr) table_.Apply(LeaseExpired{lease});
+    if (table_->leases.Find(lease) != nullptr) table_.Apply(LeaseExpired{lease});
   }
   End(cleanup);
   return absl::OkStatus();
@@ -198,86 +198,86 @@ absl::StatusOr<std::vector<LeaseId>> Partition::LiveLeases(std::span<const Lease
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   std::vector<LeaseId> live;
   for (LeaseId lease : leases) {
-    if (table_.leases().Find(lease) != nullptr) live.push_back(lease);
+    if (table_->leases.Find(lease) != nullptr) live.push_back(lease);
   }
   return live;
 }
 
 absl::Status Partition::On(verbs::Drop, const LeaseRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckDrop(request));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, CheckDrop(*table_, request));
   table_.Apply(RowsDropped{rows});
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::Requeue, const RequeueRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.FindConsumer(request.consumer));
-  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, table_.CheckRequeue(request));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, FindConsumer(*table_, request.consumer));
+  TDOCK_ASSIGN_OR_RETURN(const std::vector<RowId> rows, CheckRequeue(*table_, request));
   table_.Apply(RowsRequeued{consumer, rows});
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::Commit, const StepRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckCommit(request));
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, CheckCommit(*table_, request));
   table_.Apply(StepCommitted{consumer, request.step});
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::Rollback, const StepRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, table_.CheckRollback(request));
-  Table::StaleRows later;
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t consumer, CheckRollback(*table_, request));
+  StaleRows later;
   if (request.weights_version != kNoWeightsVersion) {
-    TDOCK_ASSIGN_OR_RETURN(later, table_.FindLater(request.weights_version, VersionOf()));
+    TDOCK_ASSIGN_OR_RETURN(later, FindLater(*table_, request.weights_version, VersionOf()));
   }
   table_.Apply(StepsRolledBack{consumer, request.step});
   if (request.weights_version != kNoWeightsVersion) table_.Apply(WeightsPublished{request.weights_version});
   if (!later.dropped.empty()) table_.Apply(RowsDropped{later.dropped});
-  for (const Table::SendBack& plan : later.sent_back) {
+  for (const SendBack& plan : later.sent_back) {
     table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers});
   }
   return absl::OkStatus();
 }
 
 absl::Status Partition::On(verbs::PublishWeights, const PublishRequest& request, Cleanup&) {
-  TDOCK_RETURN_IF_ERROR(table_.CheckPublish(request.version));
-  if (request.version != table_.weights_version()) table_.Apply(WeightsPublished{request.version});
+  TDOCK_RETURN_IF_ERROR(CheckPublish(*table_, request.version));
+  if (request.version != table_->weights_version) table_.Apply(WeightsPublished{request.version});
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<RowId>> Partition::On(verbs::FindRows, const FindRequest& request, Cleanup&) {
-  return table_.FindRows(request.keys);
+  return FindRows(*table_, request.keys);
 }
 
 absl::StatusOr<ListResult> Partition::On(verbs::List, const ListRequest& request, Cleanup&) {
-  return table_.List(request);
+  return List(*table_, request);
 }
 
 absl::Status Partition::On(verbs::Seal, const PartitionRequest&, Cleanup&) {
-  if (table_.sealed()) return absl::OkStatus();
-  TDOCK_RETURN_IF_ERROR(table_.CheckSeal());
+  if (table_->sealed) return absl::OkStatus();
+  TDOCK_RETURN_IF_ERROR(CheckSeal(*table_));
   table_.Apply(SealChanged{true});
   return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Partition::On(verbs::Clear, const ClearRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const Table::ClearPlan plan, table_.CheckClear(request));
+  TDOCK_ASSIGN_OR_RETURN(const ClearPlan plan, CheckClear(*table_, request));
   table_.Apply(RowsCleared{plan.rows, plan.groups});
-  if (request.everything && table_.sealed()) table_.Apply(SealChanged{false});
+  if (request.everything && table_->sealed) table_.Apply(SealChanged{false});
   return static_cast<int64_t>(plan.rows.size());
 }
 
 absl::StatusOr<PartitionStatus> Partition::On(verbs::GetStatus, const PartitionRequest&, Cleanup&) {
-  PartitionStatus status = table_.Status();
+  PartitionStatus status = StatusOf(*table_);
   status.held_bytes = blocks_.held->load();
   return status;
 }
 
 absl::StatusOr<ConsumerStatus> Partition::On(verbs::GetConsumerStatus, const ConsumerRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(request.consumer));
-  return table_.consumer(index).status();
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(*table_, request.consumer));
+  return table_->consumer(index).status();
 }
 
 absl::StatusOr<RowStatus> Partition::On(verbs::GetRowStatus, const RowRequest& request, Cleanup&) {
-  return table_.StatusOfRow(request.row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
+  return StatusOfRow(*table_, request.row, [this](CellRef cell, RowCellStatus& status) TDOCK_REQUIRES(mu_) {
     const BlockShape& shape = store_.BlockOf(cell)->shape();
     status.bytes = BytesOf(cell);
     status.weights_version = shape.weights_version;
@@ -286,8 +286,8 @@ absl::StatusOr<RowStatus> Partition::On(verbs::GetRowStatus, const RowRequest& r
 }
 
 absl::StatusOr<std::string> Partition::On(verbs::Explain, const ConsumerRequest& request, Cleanup&) {
-  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, table_.FindConsumer(request.consumer));
-  return table_.Explain(index, clock_.Now());
+  TDOCK_ASSIGN_OR_RETURN(const uint32_t index, FindConsumer(*table_, request.consumer));
+  return Explain(*table_, index, clock_.Now());
 }
 
 }  // namespace tdock::dock

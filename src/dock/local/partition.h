@@ -23,6 +23,7 @@
 #include "dock/local/writers.h"
 #include "dock/store/block_store.h"
 #include "dock/store/cell_memory.h"
+#include "dock/table/decisions.h"
 #include "dock/table/rows_data.h"
 #include "dock/table/table.h"
 #include "tdock/dock.h"
@@ -37,7 +38,7 @@ struct PartitionsShare {
   WorkQueue* work;
   // Copies made of views.
   std::shared_ptr<Memory> copies;
-  std::shared_ptr<const Table::CustomSamplers> samplers;
+  std::shared_ptr<const CustomSamplers> samplers;
   // When it is called, another thread must call BytesWereFreed().
   std::shared_ptr<Notifier> notifier;
   WaitingCalls& calls;
@@ -59,7 +60,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
         refuses_nan_(options.refuse_nan),
         limited_(Budget(options).limited()),
         table_(std::move(options), last_lease),
-        budget_(table_.options()) {
+        budget_(table_->options) {
     NoteLoad();
   }
 
@@ -73,6 +74,12 @@ class Partition : public std::enable_shared_from_this<Partition> {
     } else {
       call.Reply<V>(Do<V>(call.request<V>()));
     }
+  }
+  template <class V>
+  ResultOf<V> Ask(const typename V::Request& request) TDOCK_EXCLUDES(mu_) {
+    Awaited<ResultOf<V>> result;
+    Start<V>(AnyCall::Of<V>(request, &result));
+    return result.Take();
   }
   absl::StatusOr<std::string> Export() TDOCK_EXCLUDES(mu_);
 
@@ -244,7 +251,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   WaitingCalls& calls_;
   const BlockSource blocks_;
   const std::shared_ptr<Memory> copies_;
-  const std::shared_ptr<const Table::CustomSamplers> samplers_;
+  const std::shared_ptr<const CustomSamplers> samplers_;
 
   const bool refuses_nan_;
   const bool limited_;
@@ -275,9 +282,9 @@ ResultOf<V> Partition::Do(const typename V::Request& request) {
   Cleanup cleanup{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  const uint64_t before = table_.changes();
+  const uint64_t before = table_->changes;
   ResultOf<V> result = On(V(), request, cleanup);
-  if (table_.changes() != before) End(cleanup);
+  if (table_->changes != before) End(cleanup);
   return result;
 }
 

@@ -31,7 +31,7 @@ absl::StatusOr<PartitionImage> Partition::ImageNow() {
   Cleanup cleanup{*this};
   MutexLock lock(mu_);
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  PartitionImage image{.options = table_.options(), .table = table_.Image()};
+  PartitionImage image{.options = table_->options, .table = ImageOf(*table_)};
   image.gone_bytes = budget_.gone_bytes();
   image.writers.assign(writers_.names().begin(), writers_.names().end());
   for (TableImage::Column& column : image.table.columns) {

@@ -22,15 +22,15 @@ int64_t PayloadOf(const Batch& batch) {
 }  // namespace
 
 Budget::Use Partition::Use() const {
-  return {.rows = table_.rows() + table_.rows_to_come(),
+  return {.rows = table_->pages.rows() + table_->groups.rows_to_come(),
           .held = blocks_.held->load(),
-          .rows_ever = table_.next_row(),
-          .rows_here = table_.rows()};
+          .rows_ever = table_->pages.next_row(),
+          .rows_here = table_->pages.rows()};
 }
 
 uint32_t Partition::WriterOf(const PutRequest& request) {
   if (request.lease == kNoLease) return Writers::kNobody;
-  return writers_.NumberOf(table_.consumer((*table_.FindLease(request.lease))->consumer).options().name);
+  return writers_.NumberOf(table_->consumer((*FindLease(*table_, request.lease))->consumer).options().name);
 }
 
 int64_t Partition::BytesOf(CellRef cell) const {
@@ -51,7 +51,7 @@ std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const 
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnType& given = batch.columns()[i].column.type();
     if (columns[i] == Schema::kNone || given.kind != ColumnKind::kBytes || IsText(given)) continue;
-    const Schema::Column& column = table_.schema()[columns[i]];
+    const Schema::Column& column = table_->schema[columns[i]];
     if (column.typed && IsText(column.spec.type)) places.push_back(i);
   }
   return places;
@@ -65,21 +65,21 @@ absl::StatusOr<bool> Partition::Fits(const PutRequest& request, const Waiter* wa
   const Budget::Use use = Use();
   TDOCK_RETURN_IF_ERROR(budget_.CheckEver(claim, use));
   if (waits_.IsFirst(waiter) && budget_.Fits(claim, use)) return true;
-  TDOCK_RETURN_IF_ERROR(table_.CheckNeedsNoCommit(claim.rows));
+  TDOCK_RETURN_IF_ERROR(CheckNeedsNoCommit(*table_, claim.rows));
   if (request.cancel.stop_requested()) return absl::CancelledError("the put was cancelled");
   if (request.deadline <= clock_.Now()) return absl::DeadlineExceededError(budget_.Explain(claim, use));
   if (waiter != nullptr || waits_.puts() < kMaxWaitingPuts) return false;
-  return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingPuts,
+  return absl::ResourceExhaustedError(absl::StrCat("partition '", table_->options.name, "' has ", kMaxWaitingPuts,
                                                    " puts waiting for room, the limit"));
 }
 
 Partition::Outcome<Partition::Admitted> Partition::Look(const PutRequest& request, const Waiter* waiter,
                                                         Cleanup& cleanup) {
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, table_.CheckPut(request));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckPut(*table_, request));
   Claim claim;
   if (limited_ && request.rows.empty()) {
-    claim = {.rows = table_.RowsClaimedBy(request), .bytes = PayloadOf(request.batch)};
+    claim = {.rows = RowsClaimedBy(*table_, request), .bytes = PayloadOf(request.batch)};
     TDOCK_ASSIGN_OR_RETURN(const bool fits, Fits(request, waiter, claim));
     if (!fits) return Wait{AwaitedRoom{&request, claim}, request.deadline};
   }
@@ -88,7 +88,7 @@ Partition::Outcome<Partition::Admitted> Partition::Look(const PutRequest& reques
                     .columns = std::move(columns),
                     .placements = {},
                     .for_text = {},
-                    .checked_at = table_.changes()};
+                    .checked_at = table_->changes};
   admitted.placements = store_.Reserve(request.batch, admitted.columns, request.weights_version, WriterOf(request));
   admitted.for_text = BytesForText(request.batch, admitted.columns);
   return admitted;
@@ -103,8 +103,8 @@ absl::StatusOr<PutResult> Partition::Finish(const PutRequest& request, absl::Sta
   MutexLock lock(mu_);
   absl::Status status = written.ok() ? Begin(cleanup) : written;
   // What was allowed before the copy may no longer be: leases expire, and others put.
-  if (status.ok() && table_.changes() != checked_at) {
-    absl::StatusOr<std::vector<uint32_t>> again = table_.CheckPut(request);
+  if (status.ok() && table_->changes != checked_at) {
+    absl::StatusOr<std::vector<uint32_t>> again = CheckPut(*table_, request);
     status = again.status();
     if (again.ok()) columns = *std::move(again);
     // Under the lock, for once: another put has made a column of text meanwhile.
@@ -142,10 +142,10 @@ absl::Status Partition::Write(const Batch& batch, std::span<const size_t> for_te
 std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
                                       std::span<BlockStore::Placement> placements) {
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (columns[i] != Schema::kNone && table_.schema()[columns[i]].typed) continue;
+    if (columns[i] != Schema::kNone && table_->schema[columns[i]].typed) continue;
     const NamedColumn& given = request.batch.columns()[i];
     table_.Apply(ColumnAdded{{given.name, given.column.type()}});
-    columns[i] = table_.schema().Find(given.name);
+    columns[i] = table_->schema.Find(given.name);
   }
   const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
   RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
@@ -155,7 +155,7 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   event.keys = request.keys;
   event.weights_version = request.weights_version;
   std::vector<int64_t> lengths;
-  for (size_t i = 0; !request.rows.empty() && (request.partial || !table_.histories().empty()) && i < columns.size();
+  for (size_t i = 0; !request.rows.empty() && (request.partial || !table_->histories.empty()) && i < columns.size();
        ++i) {
     const Column& column = request.batch.columns()[i].column;
     const bool is_list = column.type().kind != ColumnKind::kDense;
@@ -164,10 +164,10 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   event.lengths = lengths;
   std::vector<RowId> rows = request.rows;
   if (rows.empty()) {
-    event.new_rows = Table::RowsOf(request);
-    event.group_size = table_.GroupSizeFor(request);
+    event.new_rows = RowsOf(request);
+    event.group_size = GroupSizeFor(*table_, request);
     rows.resize(static_cast<size_t>(event.new_rows));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_.next_row() + i;
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_->pages.next_row() + i;
   } else {
     event.partial = request.partial;
     event.anew = request.overwrite;

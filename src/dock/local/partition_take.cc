@@ -25,16 +25,16 @@ absl::Status Cancelled(const TakeRequest& request) {
 }  // namespace
 
 absl::StatusOr<bool> Partition::AreEnough(const TakeRequest& request, AwaitedRows& awaited) {
-  TDOCK_ASSIGN_OR_RETURN(awaited.least, table_.LeastToTake(awaited.consumer, request.rank, request.min));
-  if (table_.consumer(awaited.consumer).share(request.rank).takeable.size() >= awaited.least) return true;
+  TDOCK_ASSIGN_OR_RETURN(awaited.least, LeastToTake(*table_, awaited.consumer, request.rank, request.min));
+  if (table_->consumer(awaited.consumer).share(request.rank).takeable.size() >= awaited.least) return true;
   if (request.cancel.stop_requested()) return Cancelled(request);
   const absl::Time now = clock_.Now();
   if (request.deadline <= now) {
-    const bool groups = table_.consumer(awaited.consumer).by_group();
+    const bool groups = table_->consumer(awaited.consumer).by_group();
     return absl::DeadlineExceededError(absl::StrCat(
-        "waited for ", awaited.least, groups ? " groups: " : " rows: ", table_.Explain(awaited.consumer, now)));
+        "waited for ", awaited.least, groups ? " groups: " : " rows: ", Explain(*table_, awaited.consumer, now)));
   }
-  if (IsFull()) TDOCK_RETURN_IF_ERROR(table_.CheckCanCome(awaited.consumer, request.rank, awaited.least));
+  if (IsFull()) TDOCK_RETURN_IF_ERROR(CheckCanCome(*table_, awaited.consumer, request.rank, awaited.least));
   return false;
 }
 
@@ -42,10 +42,10 @@ absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& requ
                                                          Cleanup& cleanup) {
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   // It may be dropped, and even be registered again, during the wait.
-  TDOCK_ASSIGN_OR_RETURN(awaited.consumer, table_.FindConsumer(request.consumer));
-  TDOCK_RETURN_IF_ERROR(table_.CheckTake(awaited.consumer, request));
+  TDOCK_ASSIGN_OR_RETURN(awaited.consumer, FindConsumer(*table_, request.consumer));
+  TDOCK_RETURN_IF_ERROR(CheckTake(*table_, awaited.consumer, request));
   if (!request.rows.empty()) {
-    TDOCK_RETURN_IF_ERROR(table_.CheckTakeOfRows(awaited.consumer, request));
+    TDOCK_RETURN_IF_ERROR(CheckTakeOfRows(*table_, awaited.consumer, request));
     return request.rows;
   }
   TDOCK_ASSIGN_OR_RETURN(const bool enough, AreEnough(request, awaited));
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<RowId>> Partition::ChooseRows(const TakeRequest& requ
     const Block& block = *store_.BlockOf(cell);
     return LengthIn(block, block.Row(store_.RowOf(cell)));
   };
-  return table_.Choose(awaited.consumer, request.rank, awaited.least, request.max, *samplers_, length_of);
+  return Choose(*table_, awaited.consumer, request.rank, awaited.least, request.max, *samplers_, length_of);
 }
 
 Partition::Outcome<Taken> Partition::Look(const TakeRequest& request, const Waiter*, Cleanup& cleanup) {
@@ -69,10 +69,10 @@ Partition::Outcome<Taken> Partition::Look(const TakeRequest& request, const Wait
 }
 
 absl::StatusOr<bool> Partition::AreFresh(uint32_t consumer, std::span<const RowId> rows, Cleanup& cleanup) {
-  TDOCK_ASSIGN_OR_RETURN(const Table::StaleRows stale, table_.FindStale(consumer, rows, VersionOf()));
+  TDOCK_ASSIGN_OR_RETURN(const StaleRows stale, FindStale(*table_, consumer, rows, VersionOf()));
   if (stale.empty()) return true;
   if (!stale.dropped.empty()) table_.Apply(RowsDropped{stale.dropped, consumer});
-  for (const Table::SendBack& plan : stale.sent_back) {
+  for (const SendBack& plan : stale.sent_back) {
     table_.Apply(RowsSentBack{plan.rows, plan.columns, plan.consumers, consumer});
   }
   End(cleanup);
@@ -84,18 +84,18 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
-  TDOCK_ASSIGN_OR_RETURN(Rows::Data data, TryToView(rows, columns, &table_.consumer(consumer)));
+  TDOCK_ASSIGN_OR_RETURN(Rows::Data data, TryToView(rows, columns, &table_->consumer(consumer)));
   data.columns = SpecOf(consumer, columns);
-  data.redeliveries = table_.RedeliveriesOf(consumer, rows);
+  data.redeliveries = RedeliveriesOf(*table_, consumer, rows);
   taken.rows = std::move(data).ToRows();
-  if (table_.consumer(consumer).options().at_most_once) {
+  if (table_->consumer(consumer).options().at_most_once) {
     table_.Apply(RowsTaken{consumer, rank, kNoLease, rows});
     End(cleanup);
     return taken;
   }
   const absl::Time now = clock_.Now();
-  taken.lease = table_.leases().Next();
-  taken.expires = now + table_.consumer(consumer).options().lease_duration;
+  taken.lease = table_->leases.Next();
+  taken.expires = now + table_->consumer(consumer).options().lease_duration;
   table_.Apply(RowsTaken{consumer, rank, taken.lease, rows, now, taken.expires});
   // Waiting calls may get these rows when the lease expires.
   WatchExpiry(consumer, cleanup.wake);
@@ -104,9 +104,9 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
 }
 
 std::vector<uint32_t> Partition::ColumnsFor(uint32_t consumer) const {
-  std::vector<uint32_t> columns = table_.consumer(consumer).reads();
-  for (uint32_t column : table_.consumer(consumer).reads_optional()) {
-    if (table_.schema()[column].typed) columns.push_back(column);
+  std::vector<uint32_t> columns = table_->consumer(consumer).reads();
+  for (uint32_t column : table_->consumer(consumer).reads_optional()) {
+    if (table_->schema[column].typed) columns.push_back(column);
   }
   return columns;
 }
@@ -115,20 +115,20 @@ std::shared_ptr<const std::vector<ColumnSpec>> Partition::SpecOf(uint32_t consum
   std::shared_ptr<const std::vector<ColumnSpec>>& spec = specs_[consumer];
   if (spec == nullptr || spec->size() != columns.size()) {
     auto fresh = std::make_shared<std::vector<ColumnSpec>>();
-    for (uint32_t column : columns) fresh->push_back(table_.schema()[column].spec);
+    for (uint32_t column : columns) fresh->push_back(table_->schema[column].spec);
     spec = std::move(fresh);
   }
   return spec;
 }
 
 void Partition::Describe(std::span<const RowId> rows, Rows::Data& data) {
-  for (size_t i = 0; !table_.labels().empty() && i < rows.size(); ++i) {
-    const Labels::Label& label = table_.labels().Of(rows[i]);
+  for (size_t i = 0; !table_->labels.empty() && i < rows.size(); ++i) {
+    const Labels::Label& label = table_->labels.Of(rows[i]);
     data.keys.push_back(label.key);
     data.tags.push_back(label.tags);
   }
-  for (size_t i = 0; !table_.histories().empty() && i < rows.size(); ++i) {
-    const Histories::History& history = table_.histories().Of(rows[i]);
+  for (size_t i = 0; !table_->histories.empty() && i < rows.size(); ++i) {
+    const Histories::History& history = table_->histories.Of(rows[i]);
     data.ages.push_back(history.age);
     data.epochs.push_back(history.epoch);
   }
@@ -136,10 +136,10 @@ void Partition::Describe(std::span<const RowId> rows, Rows::Data& data) {
 
 // The pieces of a cell that was made in several.
 void Partition::DescribePieces(RowId row, uint32_t column, Rows::Data& data) {
-  const std::vector<Piece>* const pieces = table_.histories().PiecesOf(row, column);
+  const std::vector<Piece>* const pieces = table_->histories.PiecesOf(row, column);
   if (pieces == nullptr || pieces->empty()) return;
   Cell& cell = data.cells.back();
-  cell.weights_version = table_.VersionsOf(row, column, cell.weights_version).oldest;
+  cell.weights_version = table_->VersionsOf(row, column, cell.weights_version).oldest;
   data.pieces[data.cells.size() - 1] = *pieces;
 }
 
@@ -149,11 +149,11 @@ Rows::Data Partition::View(std::span<const RowId> rows, std::span<const uint32_t
   data.ids.assign(rows.begin(), rows.end());
   data.groups.reserve(rows.size());
   data.cells.reserve(rows.size() * columns.size());
-  const std::vector<Place> places = table_.Locate(rows);
+  const std::vector<Place> places = table_->Locate(rows);
   for (const Place& place : places) data.groups.push_back(place.group_id());
   Describe(rows, data);
   // All rows follow the references to their bytes in lockstep, so that their cache misses overlap.
-  const bool any_histories = !table_.histories().empty();
+  const bool any_histories = !table_->histories.empty();
   std::vector<CellRef> cells(rows.size());
   std::vector<const std::shared_ptr<Block>*> blocks(rows.size());
   for (uint32_t column : columns) {
@@ -194,19 +194,19 @@ absl::StatusOr<Rows::Data> Partition::TryToView(std::span<const RowId> rows, std
 
 Partition::Outcome<Rows> Partition::Look(const FetchRequest& request, const Waiter* waiter, Cleanup& cleanup) {
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
-  TDOCK_ASSIGN_OR_RETURN(const Table::FetchPlan plan, table_.CheckFetch(request));
+  TDOCK_ASSIGN_OR_RETURN(const FetchPlan plan, CheckFetch(*table_, request));
   if (plan.missing_cells == 0) {
     auto spec = std::make_shared<std::vector<ColumnSpec>>();
-    for (uint32_t column : plan.columns) spec->push_back(table_.schema()[column].spec);
+    for (uint32_t column : plan.columns) spec->push_back(table_->schema[column].spec);
     TDOCK_ASSIGN_OR_RETURN(Rows::Data data, TryToView(request.rows, plan.columns, nullptr));
     data.columns = std::move(spec);
     return std::move(data).ToRows();
   }
   if (request.cancel.stop_requested()) return absl::CancelledError("the fetch was cancelled");
   const absl::Time now = clock_.Now();
-  if (request.deadline <= now) return absl::DeadlineExceededError(table_.ExplainFetch(request, plan, now));
+  if (request.deadline <= now) return absl::DeadlineExceededError(ExplainFetch(*table_, request, plan, now));
   if (waiter == nullptr && waits_.fetches() >= kMaxWaitingFetches) {
-    return absl::ResourceExhaustedError(absl::StrCat("partition '", table_.options().name, "' has ", kMaxWaitingFetches,
+    return absl::ResourceExhaustedError(absl::StrCat("partition '", table_->options.name, "' has ", kMaxWaitingFetches,
                                                      " fetches waiting, the limit: wait for fewer at once"));
   }
   return Wait{AwaitedCell{plan.missing_row, plan.missing_column}, request.deadline};

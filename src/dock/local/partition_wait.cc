@@ -15,12 +15,12 @@ bool Partition::IsFull() const { return waits_.AnyPuts() && !budget_.FitsRows(wa
 
 void Partition::WakeTakers(uint32_t consumer, WakeList& wake) {
   if (!waits_.AnyTakes(consumer)) return;
-  const Consumer& state = table_.consumer(consumer);
+  const Consumer& state = table_->consumer(consumer);
   waits_.WakeServed(
       consumer, [&](int32_t rank) { return state.share(rank).takeable.size(); }, wake);
   if (IsFull()) {
     const auto is_unsatisfiable = [&](int32_t rank, int64_t least)
-                                      TDOCK_REQUIRES(mu_) { return !table_.CheckCanCome(consumer, rank, least).ok(); };
+                                      TDOCK_REQUIRES(mu_) { return !CheckCanCome(*table_, consumer, rank, least).ok(); };
     waits_.WakeUnsatisfiable(consumer, is_unsatisfiable, wake);
   }
   WatchExpiry(consumer, wake);
@@ -28,7 +28,7 @@ void Partition::WakeTakers(uint32_t consumer, WakeList& wake) {
 
 void Partition::WatchExpiry(uint32_t consumer, WakeList& wake) {
   Waiter* const expiry_watcher = waits_.ChooseExpiryWatcher(consumer);
-  const absl::Time next = table_.leases().NextExpiry();
+  const absl::Time next = table_->leases.NextExpiry();
   if (expiry_watcher == nullptr || expiry_watcher->until <= next) return;
   expiry_watcher->until = next;
   if (!expiry_watcher->SetAlarm()) waits_.Wake(*expiry_watcher, wake);
@@ -37,28 +37,28 @@ void Partition::WatchExpiry(uint32_t consumer, WakeList& wake) {
 void Partition::WakePutters(WakeList& wake) {
   if (!waits_.AnyPuts()) return;
   // Then all of them fail.
-  const bool all = dropped_ || table_.sealed();
+  const bool all = dropped_ || table_->sealed;
   if (budget_.limits_bytes()) blocks_.held->Watch();
   const Budget::Use use = Use();
-  const bool any_begun = std::exchange(claims_counted_at_, table_.groups_begun()) != table_.groups_begun();
+  const bool any_begun = std::exchange(claims_counted_at_, table_->groups.begun()) != table_->groups.begun();
   const auto is_over = [&](AwaitedRoom& awaited, bool first) TDOCK_REQUIRES(mu_) {
     if (all) return true;
     // Groups that other puts have begun since were admitted as a whole.
-    if (any_begun && !awaited.request->groups.empty()) awaited.claim.rows = table_.RowsClaimedBy(*awaited.request);
+    if (any_begun && !awaited.request->groups.empty()) awaited.claim.rows = RowsClaimedBy(*table_, *awaited.request);
     return awaited.claim.rows == 0 || (first && budget_.Fits(awaited.claim, use)) ||
-           !table_.CheckNeedsNoCommit(awaited.claim.rows).ok();
+           !CheckNeedsNoCommit(*table_, awaited.claim.rows).ok();
   };
   waits_.WakePuts(is_over, wake);
 }
 
 void Partition::ChooseWakes(WakeList& wake) {
   // In a sealed partition every change may lower what a take waits for.
-  const bool all = dropped_ || table_.sealed();
-  for (uint32_t consumer : table_.consumers()) {
+  const bool all = dropped_ || table_->sealed;
+  for (uint32_t consumer : table_->registered) {
     all ? waits_.WakeTakes(consumer, wake) : WakeTakers(consumer, wake);
   }
   const auto is_over = [&](const AwaitedCell& awaited)
-                           TDOCK_REQUIRES(mu_) { return dropped_ || !table_.Lacks(awaited.row, awaited.column); };
+                           TDOCK_REQUIRES(mu_) { return dropped_ || !table_->Lacks(awaited.row, awaited.column); };
   waits_.WakeFetches(is_over, wake);
   WakePutters(wake);
 }
@@ -68,7 +68,7 @@ LeaseId Partition::Close() {
   MutexLock lock(mu_);
   dropped_ = true;
   ChooseWakes(cleanup.wake);
-  return table_.leases().last();
+  return table_->leases.last();
 }
 
 void Partition::BytesWereFreed() {
@@ -181,7 +181,7 @@ auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>&
   if (consumer.has_value()) WatchExpiry(*consumer, cleanup.wake);
   if (put && !waited) {
     // Takes that wait for rows that cannot come must be told.
-    for (uint32_t each : table_.consumers()) WakeTakers(each, cleanup.wake);
+    for (uint32_t each : table_->registered) WakeTakers(each, cleanup.wake);
   }
   if (is_due) outcome = Again();
   return outcome;

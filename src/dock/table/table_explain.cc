@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "dock/table/table.h"
+#include "dock/table/decisions.h"
 #include "dock/table/table_text.h"
 
 namespace tdock::dock {
@@ -33,8 +33,6 @@ std::string RangesOf(const std::vector<RowId>& rows) {
 }
 
 std::string Ago(absl::Duration duration) { return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1))); }
-
-}  // namespace
 
 // Missing cells, grouped by reason and columns.
 class MissingCells {
@@ -67,23 +65,23 @@ class MissingCells {
   std::vector<Shortage> shortages_;
 };
 
-std::string Table::LeaseText(const Lease& lease, absl::Time now) const {
+std::string LeaseText(const Lease& lease, absl::Time now) {
   std::string text = absl::StrCat("under lease ", lease.id, " for ", Ago(now - lease.at));
   if (lease.expires != absl::InfiniteFuture()) absl::StrAppend(&text, ", which ends in ", Ago(lease.expires - now));
   return text;
 }
 
 // Which consumers could write a missing cell, and why they have not.
-std::string Table::WriterText(const Place& place, uint32_t column, absl::Time now) const {
-  const std::vector<uint32_t>& writers = schema_[column].writers;
+std::string WriterText(const TableState& table, const Place& place, uint32_t column, absl::Time now) {
+  const std::vector<uint32_t>& writers = table.schema[column].writers;
   if (writers.empty()) return "no registered consumer writes this";
   std::string text;
   for (uint32_t index : std::span(writers).first(std::min<size_t>(writers.size(), kNamed))) {
-    const Consumer& writer = *consumers_[index];
+    const Consumer& writer = table.consumer(index);
     absl::StrAppend(&text, text.empty() ? "" : "; ", "writer '", writer.options().name, "' ");
     const RowState state = place.state(index);
     if (state == kLeased) {
-      absl::StrAppend(&text, "has held the row ", LeaseText(leases_.ByKey(place.lease(index)), now));
+      absl::StrAppend(&text, "has held the row ", LeaseText(table.leases.ByKey(place.lease(index)), now));
     } else if (state == kReady) {
       absl::StrAppend(&text, "has not taken the row");
     } else if (state == kQuarantined) {
@@ -95,7 +93,7 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
       for (uint32_t read : writer.reads()) {
         if (place.cell(read).empty()) missing.push_back(read);
       }
-      const auto name_of = [&](uint32_t read) { return absl::string_view(schema_[read].spec.name); };
+      const auto name_of = [&](uint32_t read) { return absl::string_view(table.schema[read].spec.name); };
       absl::StrAppend(&text, "waits for ", Quoted(missing, name_of), " of the row");
     }
   }
@@ -103,8 +101,8 @@ std::string Table::WriterText(const Place& place, uint32_t column, absl::Time no
   return text;
 }
 
-size_t Table::AddMissing(RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) const {
-  const std::optional<Place> place = pages_.Find(row);
+size_t AddMissing(const TableState& table, RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) {
+  const std::optional<Place> place = table.pages.Find(row);
   if (!place.has_value()) return 0;
   std::vector<std::pair<std::string, std::vector<std::string>>> columns_by_reason;
   absl::flat_hash_map<std::string, size_t> places;  // of the reasons
@@ -112,20 +110,20 @@ size_t Table::AddMissing(RowId row, std::span<const uint32_t> columns, absl::Tim
   for (uint32_t column : columns) {
     if (!place->cell(column).empty()) continue;
     ++cells;
-    std::string why = WriterText(*place, column, now);
+    std::string why = WriterText(table, *place, column, now);
     const auto [known, is_new] = places.try_emplace(why, columns_by_reason.size());
     if (is_new) columns_by_reason.emplace_back(std::move(why), std::vector<std::string>());
-    columns_by_reason[known->second].second.push_back(schema_[column].spec.name);
+    columns_by_reason[known->second].second.push_back(table.schema[column].spec.name);
   }
   for (auto& [why, names] : columns_by_reason) missing.Add(row, std::move(why), std::move(names));
   return cells;
 }
 
-void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
+void ExplainColumns(const TableState& table, const Consumer& consumer, std::string& text) {
   std::map<int64_t, std::vector<std::string>, std::greater<>> columns_by_missing;
   for (uint32_t index : consumer.reads()) {
-    const int64_t missing = pages_.rows() - schema_[index].ready_cells;
-    if (missing > 0) columns_by_missing[missing].push_back(schema_[index].spec.name);
+    const int64_t missing = table.pages.rows() - table.schema[index].ready_cells;
+    if (missing > 0) columns_by_missing[missing].push_back(table.schema[index].spec.name);
   }
   const char* separator = ". Missing: ";
   for (const auto& [missing, columns] : columns_by_missing) {
@@ -134,32 +132,42 @@ void Table::ExplainColumns(const Consumer& consumer, std::string& text) const {
   }
 }
 
-void Table::ExplainWaitingRows(uint32_t index, absl::Time now, std::string& text) const {
-  const Consumer& consumer = *consumers_[index];
+void ExplainWaitingRows(const TableState& table, uint32_t index, absl::Time now, std::string& text) {
+  const Consumer& consumer = table.consumer(index);
   std::vector<RowId> rows;
   consumer.waiting().First(kLookedAt, rows);
   MissingCells missing;
-  for (RowId row : rows) AddMissing(row, consumer.reads(), now, missing);
+  for (RowId row : rows) AddMissing(table, row, consumer.reads(), now, missing);
   missing.AppendTo(text);
   const size_t others = consumer.waiting().size() - rows.size();
   if (others > 0) absl::StrAppend(&text, ". Not examined: ", others, " more waiting rows");
 }
 
-void Table::ExplainLeases(uint32_t index, absl::Time now, std::string& text) const {
-  const absl::btree_set<LeaseId>& leases = consumers_[index]->leases;
+void ExplainLeases(const TableState& table, uint32_t index, absl::Time now, std::string& text) {
+  const absl::btree_set<LeaseId>& leases = table.consumer(index).leases;
   size_t named = 0;
   for (auto it = leases.begin(); it != leases.end() && named < kNamed; ++it, ++named) {
-    const Lease& lease = *leases_.Find(*it);
+    const Lease& lease = *table.leases.Find(*it);
     absl::StrAppend(&text, ". It holds ", lease.held, " rows ", LeaseText(lease, now));
   }
   if (leases.size() > named) absl::StrAppend(&text, ", and ", leases.size() - named, " more leases");
 }
 
-void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
+void ExplainVersions(const TableState& table, const Consumer& consumer, std::string& text) {
+  const int64_t lag = consumer.options().max_version_lag;
+  if (table.weights_version <= lag) return;
+  absl::StrAppend(&text, ". Weights version ", table.weights_version, " is published, and it accepts rows up to ", lag,
+                  " versions older: so far ", consumer.counts.sent_back, " rows were sent back and ",
+                  consumer.counts.stale_dropped, " dropped");
+}
+
+}  // namespace
+
+void ExplainGroups(const TableState& table, const Consumer& consumer, std::string& text) {
   if (!consumer.by_group()) return;
-  const IdSet& incomplete = groups_.incomplete();
+  const IdSet& incomplete = table.groups.incomplete();
   if (incomplete.size() > 0) {
-    const Group& first = *groups_.FindByLeader(incomplete.Select(0));
+    const Group& first = *table.groups.FindByLeader(incomplete.Select(0));
     absl::StrAppend(&text, ". ", incomplete.size(), " groups are incomplete, first group ", first.id, " with ",
                     first.arrived, " of ", first.size, " rows");
   }
@@ -167,7 +175,7 @@ void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
   std::vector<RowId> stuck;
   consumer.stuck().First(kNamed, stuck);
   for (RowId leader : stuck) {
-    const Group* const group = groups_.FindByLeader(leader);
+    const Group* const group = table.groups.FindByLeader(leader);
     if (group == nullptr) continue;
     absl::StrAppend(&text, ". ", consumer.stuck().size(), " groups cannot be taken as a whole, first group ", group->id,
                     ": of its ", group->size, " rows ", consumer.DoneOf(*group), " are done and ",
@@ -176,7 +184,7 @@ void Table::ExplainGroups(const Consumer& consumer, std::string& text) const {
   }
 }
 
-void Table::ExplainQuarantine(const Consumer& consumer, std::string& text) const {
+void ExplainQuarantine(const Consumer& consumer, std::string& text) {
   const IdSet& quarantined = consumer.quarantined();
   if (quarantined.size() == 0) return;
   std::vector<RowId> first;
@@ -186,44 +194,36 @@ void Table::ExplainQuarantine(const Consumer& consumer, std::string& text) const
                   quarantined.size() > kNamed ? ", …" : "");
 }
 
-void Table::ExplainVersions(const Consumer& consumer, std::string& text) const {
-  const int64_t lag = consumer.options().max_version_lag;
-  if (weights_version_ <= lag) return;
-  absl::StrAppend(&text, ". Weights version ", weights_version_, " is published, and it accepts rows up to ", lag,
-                  " versions older: so far ", consumer.counts.sent_back, " rows were sent back and ",
-                  consumer.counts.stale_dropped, " dropped");
-}
-
-std::string Table::Explain(uint32_t index, absl::Time now) const {
-  const Consumer& consumer = *consumers_[index];
+std::string Explain(const TableState& table, uint32_t index, absl::Time now) {
+  const Consumer& consumer = table.consumer(index);
   const ConsumerStatus status = consumer.status();
-  std::string text = absl::StrCat("consumer '", consumer.options().name, "' of partition '", options_.name,
+  std::string text = absl::StrCat("consumer '", consumer.options().name, "' of partition '", table.options.name,
                                   "' can take ", status.takeable, consumer.by_group() ? " groups" : " rows");
-  ExplainWaitingRows(index, now, text);
-  ExplainLeases(index, now, text);
-  ExplainGroups(consumer, text);
+  ExplainWaitingRows(table, index, now, text);
+  ExplainLeases(table, index, now, text);
+  ExplainGroups(table, consumer, text);
   ExplainQuarantine(consumer, text);
-  ExplainVersions(consumer, text);
-  ExplainColumns(consumer, text);
+  ExplainVersions(table, consumer, text);
+  ExplainColumns(table, consumer, text);
   absl::StrAppend(&text, ". Rows: ", status.waiting, " waiting, ", status.ready, " ready, ", status.leased, " leased, ",
                   status.quarantined, " quarantined, ", status.done, " done",
-                  sealed_ ? "; the partition is sealed" : "");
+                  table.sealed ? "; the partition is sealed" : "");
   return text;
 }
 
-std::string Table::ExplainFetch(const FetchRequest& request, const FetchPlan& plan, absl::Time now) const {
+std::string ExplainFetch(const TableState& table, const FetchRequest& request, const FetchPlan& plan, absl::Time now) {
   MissingCells missing;
   absl::flat_hash_set<RowId> seen;  // a row may be named several times
   size_t rows = 0, cells = 0;
   for (RowId row : request.rows) {
     if (!seen.insert(row).second) continue;
     if (rows < kLookedAt && cells < kCellsLookedAt) {
-      const size_t of_row = AddMissing(row, plan.columns, now, missing);
+      const size_t of_row = AddMissing(table, row, plan.columns, now, missing);
       rows += of_row > 0 ? 1 : 0;
       cells += of_row;
     } else {
       cells += static_cast<size_t>(
-          std::count_if(plan.columns.begin(), plan.columns.end(), [&](uint32_t column) { return Lacks(row, column); }));
+          std::count_if(plan.columns.begin(), plan.columns.end(), [&](uint32_t column) { return table.Lacks(row, column); }));
     }
   }
   std::string text = absl::StrCat(cells, " cells are missing");

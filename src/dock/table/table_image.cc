@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "dock/table/decisions.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
 #include "dock/table/table.h"
@@ -27,38 +28,7 @@ absl::Status NotAscending(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(what, " are not ascending"));
 }
 
-}  // namespace
-
-// ---- The image of a table.
-
-TableImage Table::Image() const {
-  TableImage image{.sealed = sealed_,
-                   .weights_version = weights_version_,
-                   .newest_version = newest_version_,
-                   .next_row = pages_.next_row(),
-                   .last_lease = leases_.last(),
-                   .groups_begun = groups_.begun(),
-                   .largest_group = largest_group_};
-  for (const Retainer& retainer : retainers_) image.retained_for.push_back(retainer.name);
-  for (const Schema::Column& column : schema_) {
-    image.columns.push_back({column.spec, column.typed});
-    image.columns.back().cells.reserve(static_cast<size_t>(column.ready_cells));
-  }
-  groups_.ForEach([&](const Group& group) {
-    image.groups.push_back({group.id, group.size, group.arrived, group.leader, group.age, group.ordinal});
-  });
-  std::sort(image.groups.begin(), image.groups.end(),
-            [](const auto& a, const auto& b) { return a.ordinal < b.ordinal; });
-  for (uint32_t index : registered_) image.consumers.push_back(ImageOf(*consumers_[index]));
-  image.rows.reserve(static_cast<size_t>(pages_.rows()));
-  pages_.ForEachRow(0, [&](const Place& place) {
-    AddTo(image, place);
-    return true;
-  });
-  return image;
-}
-
-TableImage::ConsumerState Table::ImageOf(const Consumer& consumer) const {
+TableImage::ConsumerState ImageOf(const Consumer& consumer) {
   TableImage::ConsumerState state{.options = consumer.options()};
   ForEachKeptCount([](const char*, int64_t& kept, int64_t count) { kept = count; }, state.counts, consumer.counts);
   for (int32_t rank = 0; rank < consumer.options().ranks; ++rank) state.takes.push_back(consumer.share(rank).takes);
@@ -68,32 +38,63 @@ TableImage::ConsumerState Table::ImageOf(const Consumer& consumer) const {
   return state;
 }
 
-void Table::AddTo(TableImage& image, const Place& place) const {
+void AddTo(TableImage& image, const TableState& table, const Place& place) {
   const RowId row = place.row();
   const bool dropped = place.page->IsDropped(place.slot);
-  image.rows.push_back({row, place.group_id(), dropped, labels_.Of(row), histories_.Of(row)});
-  for (uint32_t column = 0; column < schema_.size(); ++column) {
+  image.rows.push_back({row, place.group_id(), dropped, table.labels.Of(row), table.histories.Of(row)});
+  for (uint32_t column = 0; column < table.schema.size(); ++column) {
     if (const CellRef cell = place.cell(column); cell.there()) image.columns[column].cells.push_back({row, cell});
   }
-  for (size_t i = 0; i < registered_.size() && !dropped; ++i) {
-    const RowState state = place.state(registered_[i]);
+  for (size_t i = 0; i < table.registered.size() && !dropped; ++i) {
+    const RowState state = place.state(table.registered[i]);
     if (state == kDone) image.consumers[i].done.push_back({row});
     if (state != kUncommitted) continue;
-    image.consumers[i].done.push_back({row, consumers_[registered_[i]]->uncommitted_steps.at(row)});
+    image.consumers[i].done.push_back({row, table.consumer(table.registered[i]).uncommitted_steps.at(row)});
   }
+}
+
+}  // namespace
+
+// ---- The image of a table.
+
+TableImage ImageOf(const TableState& table) {
+  TableImage image{.sealed = table.sealed,
+                   .weights_version = table.weights_version,
+                   .newest_version = table.newest_version,
+                   .next_row = table.pages.next_row(),
+                   .last_lease = table.leases.last(),
+                   .groups_begun = table.groups.begun(),
+                   .largest_group = table.largest_group};
+  for (const TableState::Retainer& retainer : table.retainers) image.retained_for.push_back(retainer.name);
+  for (const Schema::Column& column : table.schema) {
+    image.columns.push_back({column.spec, column.typed});
+    image.columns.back().cells.reserve(static_cast<size_t>(column.ready_cells));
+  }
+  table.groups.ForEach([&](const Group& group) {
+    image.groups.push_back({group.id, group.size, group.arrived, group.leader, group.age, group.ordinal});
+  });
+  std::sort(image.groups.begin(), image.groups.end(),
+            [](const auto& a, const auto& b) { return a.ordinal < b.ordinal; });
+  for (uint32_t index : table.registered) image.consumers.push_back(ImageOf(table.consumer(index)));
+  image.rows.reserve(static_cast<size_t>(table.pages.rows()));
+  table.pages.ForEachRow(0, [&](const Place& place) {
+    AddTo(image, table, place);
+    return true;
+  });
+  return image;
 }
 
 // ---- The table of an image.
 
 absl::Status Table::Restore(const TableImage& image) {
-  TDOCK_CHECK(changes_ == 0, "a table that was changed before it was restored");
+  TDOCK_CHECK(state_.changes == 0, "a table that was changed before it was restored");
   TDOCK_RETURN_IF_ERROR(RestoreNumbers(image));
   TDOCK_RETURN_IF_ERROR(RestoreColumns(image));
   TDOCK_RETURN_IF_ERROR(RestoreGroups(image));
   for (const TableImage::Row& row : image.rows) {
     TDOCK_RETURN_IF_ERROR(Annotate(RestoreRow(image, row), absl::StrCat("row ", row.id)));
   }
-  pages_.SkipTo(image.next_row);
+  state_.pages.SkipTo(image.next_row);
   for (const TableImage::Column& column : image.columns) {
     TDOCK_RETURN_IF_ERROR(Annotate(RestoreCells(column), absl::StrCat("column '", column.spec.name, "'")));
   }
@@ -115,14 +116,14 @@ absl::Status Table::RestoreNumbers(const TableImage& image) {
   TDOCK_RETURN_IF_ERROR(CheckCount("the largest group", image.largest_group, 1, kMaxGroupSize));
   TDOCK_RETURN_IF_ERROR(CheckCount("the weights version", image.weights_version, kNoWeightsVersion));
   TDOCK_RETURN_IF_ERROR(CheckCount("the newest weights version", image.newest_version, kNoWeightsVersion));
-  sealed_ = image.sealed;
-  weights_version_ = image.weights_version;
-  newest_version_ = image.newest_version;
-  largest_group_ = image.largest_group;
-  leases_.SkipTo(image.last_lease);
+  state_.sealed = image.sealed;
+  state_.weights_version = image.weights_version;
+  state_.newest_version = image.newest_version;
+  state_.largest_group = image.largest_group;
+  state_.leases.SkipTo(image.last_lease);
   // Of those that the options name, some may have been dropped since.
   auto kept = image.retained_for.begin();
-  std::erase_if(retainers_, [&](const Retainer& retainer) {
+  std::erase_if(state_.retainers, [&](const TableState::Retainer& retainer) {
     const bool is_kept = kept != image.retained_for.end() && *kept == retainer.name;
     kept += is_kept;
     return !is_kept;
@@ -140,18 +141,18 @@ absl::Status Table::RestoreColumns(const TableImage& image) {
   for (size_t i = 0; i < image.columns.size(); ++i) {
     const auto& [spec, typed, cells] = image.columns[i];
     TDOCK_RETURN_IF_ERROR(CheckName("column", spec.name));
-    const bool is_option = i < options_.columns.size();
-    if ((!is_option && !options_.growing) || schema_.Name(spec.name) != i ||
-        (is_option && (!typed || spec != options_.columns[i]))) {
+    const bool is_option = i < state_.options.columns.size();
+    if ((!is_option && !state_.options.growing) || state_.schema.Name(spec.name) != i ||
+        (is_option && (!typed || spec != state_.options.columns[i]))) {
       return absl::InvalidArgumentError(absl::StrCat("column '", spec.name, "' is not where the options have it"));
     }
     if (!typed && !cells.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("column '", spec.name, "' has cells and no type"));
     }
   }
-  if (image.columns.size() == schema_.size()) return absl::OkStatus();
+  if (image.columns.size() == state_.schema.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(image.columns.size(), " columns, fewer than the ", schema_.size(), " of the options"));
+      absl::StrCat(image.columns.size(), " columns, fewer than the ", state_.schema.size(), " of the options"));
 }
 
 absl::Status Table::RestoreGroups(const TableImage& image) {
@@ -163,7 +164,7 @@ absl::Status Table::RestoreGroups(const TableImage& image) {
   RowId next_leader = 0;
   for (const TableImage::GroupState& group : image.groups) {
     const std::string what = absl::StrCat("group ", group.id);
-    if (group.id == kNoGroup || groups_.Find(group.id) != nullptr) {
+    if (group.id == kNoGroup || state_.groups.Find(group.id) != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(what, " is there twice, or is none"));
     }
     if (group.ordinal < next_ordinal || group.ordinal >= image.groups_begun || group.leader < next_leader ||
@@ -185,27 +186,27 @@ absl::Status Table::RestoreGroups(const TableImage& image) {
                                                      " were put, has ", here,
                                                      image.sealed ? ", and the partition is sealed" : ""));
     }
-    groups_.Restore(group.id, group.size, group.arrived - here, group.leader, group.age, group.ordinal);
-    any_group_aged_ |= group.age > 0;
+    state_.groups.Restore(group.id, group.size, group.arrived - here, group.leader, group.age, group.ordinal);
+    state_.any_group_aged |= group.age > 0;
   }
-  groups_.SetBegun(image.groups_begun);
+  state_.groups.SetBegun(image.groups_begun);
   return absl::OkStatus();
 }
 
 absl::Status Table::RestoreRow(const TableImage& image, const TableImage::Row& row) {
-  if (row.id < pages_.next_row() || row.id >= image.next_row) return NotAscending("the rows, below the next row,");
+  if (row.id < state_.pages.next_row() || row.id >= image.next_row) return NotAscending("the rows, below the next row,");
   TDOCK_RETURN_IF_ERROR(CheckCount("its age", row.history.age, 0, kMostReturns));
   TDOCK_RETURN_IF_ERROR(CheckCount("its epoch", row.history.epoch, 0, row.history.age));
   if (!row.label.key.empty()) {
     TDOCK_RETURN_IF_ERROR(CheckName("key", row.label.key));
-    if (labels_.FindKey(row.label.key) != nullptr) {
+    if (state_.labels.FindKey(row.label.key) != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("its key '", row.label.key, "' is another's, too"));
     }
   }
   if (row.label.tags != nullptr) TDOCK_RETURN_IF_ERROR(CheckTags(*row.label.tags));
   // The place of a group is its first row's, which may be gone, but is not another's.
-  const Group* const led = groups_.FindByLeader(row.id);
-  const Group* const group = row.group == kNoGroup ? nullptr : groups_.Find(row.group);
+  const Group* const led = state_.groups.FindByLeader(row.id);
+  const Group* const group = row.group == kNoGroup ? nullptr : state_.groups.Find(row.group);
   if ((row.group == kNoGroup) != (group == nullptr) || (led != nullptr && led != group) ||
       (group != nullptr && row.id < group->leader)) {
     return absl::InvalidArgumentError(absl::StrCat("it is not of group ", row.group, " as the groups are"));
@@ -214,39 +215,39 @@ absl::Status Table::RestoreRow(const TableImage& image, const TableImage::Row& r
     if (column >= image.columns.size()) return absl::InvalidArgumentError(absl::StrCat("there is no column ", column));
   }
 
-  pages_.SkipTo(row.id);
-  pages_.Append(
+  state_.pages.SkipTo(row.id);
+  state_.pages.Append(
       1, [](Page&) {},
       [&](Page& page, uint64_t slot, int64_t) {
         if (group != nullptr) JoinGroups(page, slot, std::span(&row.group, 1), group->size);
         if (row.dropped) page.dropped[slot / 64] |= uint64_t{1} << slot % 64;
       });
-  if (!row.label.key.empty()) labels_.SetKey(row.id, row.label.key);
-  if (row.label.tags != nullptr) labels_.AddTags(row.id, row.label.tags);
-  histories_.Restore(row.id, row.history);
+  if (!row.label.key.empty()) state_.labels.SetKey(row.id, row.label.key);
+  if (row.label.tags != nullptr) state_.labels.AddTags(row.id, row.label.tags);
+  state_.histories.Restore(row.id, row.history);
   return absl::OkStatus();
 }
 
 absl::Status Table::RestoreCells(const TableImage::Column& column) {
-  const uint32_t index = schema_.Find(column.spec.name);
+  const uint32_t index = state_.schema.Find(column.spec.name);
   RowId next = 0;
   for (const auto& [row, cell] : column.cells) {
-    const std::optional<Place> place = pages_.Find(row);
+    const std::optional<Place> place = state_.pages.Find(row);
     if (!place.has_value()) return absl::InvalidArgumentError(absl::StrCat("a cell of row ", row, ", which is gone"));
     if (row < next) return NotAscending("the rows of its cells");
     next = row + 1;
     CellsFor(*place->page, index)[place->slot] = cell;
-    if (!cell.partial()) ++schema_[index].ready_cells;
+    if (!cell.partial()) ++state_.schema[index].ready_cells;
   }
   return absl::OkStatus();
 }
 
 absl::Status Table::RestoreConsumer(const TableImage::ConsumerState& image) {
   const std::string who = absl::StrCat("consumer '", image.options.name, "'");
-  if (consumer_by_name_.contains(image.options.name)) {
+  if (state_.consumer_by_name.contains(image.options.name)) {
     return absl::InvalidArgumentError(absl::StrCat(who, " is there twice"));
   }
-  if (const absl::Status status = CheckConsumer(image.options).status(); !status.ok()) {
+  if (const absl::Status status = CheckConsumer(state_, image.options).status(); !status.ok()) {
     return absl::InvalidArgumentError(status.message());
   }
   absl::Status checked;
@@ -261,8 +262,8 @@ absl::Status Table::RestoreConsumer(const TableImage::ConsumerState& image) {
     return absl::InvalidArgumentError(absl::StrCat(who, ": takes of ", image.takes.size(), " ranks"));
   }
   On(ConsumerRegistered{image.options});
-  const uint32_t index = registered_.back();
-  Consumer& consumer = *consumers_[index];
+  const uint32_t index = state_.registered.back();
+  Consumer& consumer = *state_.consumers[index];
   ForEachKeptCount([](const char*, int64_t& count, int64_t kept) { count = kept; }, consumer.counts, image.counts);
   consumer.RestoreTakes(image.takes);
   TDOCK_RETURN_IF_ERROR(Annotate(RestoreDone(index, image.done), who));
@@ -270,9 +271,9 @@ absl::Status Table::RestoreConsumer(const TableImage::ConsumerState& image) {
 }
 
 absl::Status Table::RestoreDone(uint32_t index, const std::vector<TableImage::DoneRow>& done) {
-  Consumer& consumer = *consumers_[index];
+  Consumer& consumer = *state_.consumers[index];
   for (const auto& [row, step] : done) {
-    const std::optional<Place> place = pages_.Find(row);
+    const std::optional<Place> place = state_.pages.Find(row);
     // One that is done already was dropped, or is there twice. What can be rolled back is then ready.
     const bool may_be = place.has_value() && DeliveryStateOf(place->state(index)) != DeliveryState::kDone &&
                         (step == kNoStep || (consumer.options().checkpointed && step > consumer.counts.committed_step &&
@@ -290,9 +291,9 @@ absl::Status Table::RestoreDone(uint32_t index, const std::vector<TableImage::Do
 }
 
 absl::Status Table::RestoreRedeliveries(uint32_t index, const std::vector<TableImage::Redelivery>& redeliveries) {
-  Consumer& consumer = *consumers_[index];
+  Consumer& consumer = *state_.consumers[index];
   for (const auto& [row, count] : redeliveries) {
-    const std::optional<Place> place = pages_.Find(row);
+    const std::optional<Place> place = state_.pages.Find(row);
     if (!place.has_value() || place->state(index) != kReady || count < 1 || count > consumer.options().max_deliveries ||
         !consumer.redeliveries.emplace(row, count).second) {
       return absl::InvalidArgumentError(absl::StrCat("the lease of row ", row, " cannot have expired ", count,

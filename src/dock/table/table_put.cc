@@ -7,15 +7,15 @@
 #include "core/base/status.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
-#include "dock/table/table.h"
+#include "dock/table/decisions.h"
 #include "dock/table/table_text.h"
 
 namespace tdock::dock {
 namespace {
 
 absl::Status CheckTagsOfPut(const PutRequest& request) {
-  if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != Table::RowsOf(request)) {
-    return absl::InvalidArgumentError(absl::StrCat(request.tags.size(), " sets of tags for ", Table::RowsOf(request),
+  if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != RowsOf(request)) {
+    return absl::InvalidArgumentError(absl::StrCat(request.tags.size(), " sets of tags for ", RowsOf(request),
                                                    " rows; give one for each row, or one for all"));
   }
   for (const Tags& tags : request.tags) TDOCK_RETURN_IF_ERROR(CheckTags(tags));
@@ -27,29 +27,10 @@ bool Takes(const ColumnType& type, const ColumnType& given) {
   return type == given || (type.kind == ColumnKind::kBytes && given.kind == ColumnKind::kBytes);
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<uint32_t>> Table::CheckPut(const PutRequest& request) const {
-  TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request));
-  TDOCK_RETURN_IF_ERROR(CheckTagsOfPut(request));
-  if (request.weights_version < kNoWeightsVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
-  }
-  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(request));
-  if (request.rows.empty()) {
-    TDOCK_RETURN_IF_ERROR(CheckNewRows(request));
-  } else {
-    TDOCK_RETURN_IF_ERROR(CheckRowsOfPut(request, columns));
-    TDOCK_RETURN_IF_ERROR(CheckTagsOfRows(request));
-  }
-  return columns;
-}
-
 // Existing rows keep their tags.
-absl::Status Table::CheckTagsOfRows(const PutRequest& request) const {
-  for (size_t i = 0; !request.tags.empty() && !labels_.empty() && i < request.rows.size(); ++i) {
-    const auto& has = labels_.Of(request.rows[i]).tags;
+absl::Status CheckTagsOfRows(const TableState& table, const PutRequest& request) {
+  for (size_t i = 0; !request.tags.empty() && !table.labels.empty() && i < request.rows.size(); ++i) {
+    const auto& has = table.labels.Of(request.rows[i]).tags;
     if (has == nullptr) continue;
     const Tags& given = request.tags[request.tags.size() == 1 ? 0 : i];
     size_t together = has->size();
@@ -62,7 +43,7 @@ absl::Status Table::CheckTagsOfRows(const PutRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::Status Table::CheckSizeOfPut(const PutRequest& request) const {
+absl::Status CheckSizeOfPut(const PutRequest& request) {
   const bool cells = !request.batch.columns().empty();
   if (request.new_rows != 0 && (cells || !request.rows.empty() || request.new_rows < 0)) {
     return absl::InvalidArgumentError(
@@ -81,43 +62,19 @@ absl::Status Table::CheckSizeOfPut(const PutRequest& request) const {
       absl::StrCat("the put has ", request.batch.columns().size(), " columns; a partition has at most ", kMaxColumns));
 }
 
-int64_t Table::RowsClaimedBy(const PutRequest& request) const {
-  if (request.groups.empty()) return RowsOf(request);
-  absl::flat_hash_set<GroupId> begun;
-  for (GroupId id : request.groups) {
-    if (groups_.Find(id) == nullptr) begun.insert(id);
-  }
-  return static_cast<int64_t>(begun.size()) * GroupSizeFor(request);
-}
-
-absl::Status Table::CheckNeedsNoCommit(int64_t rows) const {
-  for (const Retainer& retainer : retainers_) {
-    if (!retainer.consumer.has_value()) continue;
-    const Consumer& consumer = *consumers_[*retainer.consumer];
-    const bool all = consumer.counts.uncommitted > 0 && consumer.counts.uncommitted == pages_.rows();
-    const int64_t room = options_.max_rows;
-    if (!all && (room == 0 || consumer.counts.uncommitted + rows <= room)) continue;
-    return absl::FailedPreconditionError(absl::StrCat("there is no room for ", rows, " rows before consumer '",
-                                                      retainer.name, "' commits: ", consumer.counts.uncommitted,
-                                                      " rows are done and not committed, after step ",
-                                                      consumer.counts.committed_step));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& request) const {
+absl::StatusOr<std::vector<uint32_t>> CheckColumns(const TableState& table, const PutRequest& request) {
   std::vector<uint32_t> columns;
   columns.reserve(request.batch.columns().size());
   uint32_t guess = 0;
   size_t more = 0;
   for (const NamedColumn& given : request.batch.columns()) {
-    absl::StatusOr<uint32_t> index = FindColumn(given.name, guess);
+    absl::StatusOr<uint32_t> index = FindColumn(table, given.name, guess);
     if (!index.ok()) {
       TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
-      if (!options_.growing) return std::move(index).status();
+      if (!table.options.growing) return std::move(index).status();
       index = Schema::kNone;
       ++more;
-    } else if (const Schema::Column& column = schema_[*index];
+    } else if (const Schema::Column& column = table.schema[*index];
                column.typed && !Takes(column.spec.type, given.column.type())) {
       return absl::InvalidArgumentError(absl::StrCat("column '", given.name, "' holds ", ToString(column.spec.type),
                                                      "; given ", ToString(given.column.type())));
@@ -125,25 +82,11 @@ absl::StatusOr<std::vector<uint32_t>> Table::CheckColumns(const PutRequest& requ
     columns.push_back(*index);
     guess = *index + 1;
   }
-  if (more > 0) TDOCK_RETURN_IF_ERROR(CheckRoomForColumns(more));
+  if (more > 0) TDOCK_RETURN_IF_ERROR(CheckRoomForColumns(table, more));
   return columns;
 }
 
-absl::Status Table::CheckNewRows(const PutRequest& request) const {
-  if (request.lease != kNoLease) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
-  }
-  if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
-  if (request.keep) return absl::InvalidArgumentError("keep is only for puts under a lease");
-  if (request.partial) return absl::InvalidArgumentError("partial cells are only for existing rows");
-  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are only for existing rows");
-  if (sealed_) return absl::FailedPreconditionError(absl::StrCat("partition '", options_.name, "' is sealed"));
-  TDOCK_RETURN_IF_ERROR(CheckKeys(request));
-  return CheckGroups(request);
-}
-
-absl::Status Table::CheckKeys(const PutRequest& request) const {
+absl::Status CheckKeys(const TableState& table, const PutRequest& request) {
   if (request.keys.empty()) return absl::OkStatus();
   if (static_cast<int64_t>(request.keys.size()) != RowsOf(request)) {
     return absl::InvalidArgumentError(
@@ -153,7 +96,7 @@ absl::Status Table::CheckKeys(const PutRequest& request) const {
   for (const std::string& key : request.keys) {
     if (key.empty()) continue;
     TDOCK_RETURN_IF_ERROR(CheckName("key", key));
-    if (const RowId* const row = labels_.FindKey(key); row != nullptr) {
+    if (const RowId* const row = table.labels.FindKey(key); row != nullptr) {
       return absl::AlreadyExistsError(absl::StrCat("row ", *row, " has key '", key, "' already"));
     }
     if (!seen.insert(key).second) return absl::InvalidArgumentError(absl::StrCat("key '", key, "' is given twice"));
@@ -161,12 +104,12 @@ absl::Status Table::CheckKeys(const PutRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::Status Table::CheckGroups(const PutRequest& request) const {
+absl::Status CheckGroups(const TableState& table, const PutRequest& request) {
   const std::vector<GroupId>& groups = request.groups;
   if (request.group_size < 0) {
     return absl::InvalidArgumentError(absl::StrCat("group_size is ", request.group_size));
   }
-  const int64_t new_size = GroupSizeFor(request);
+  const int64_t new_size = GroupSizeFor(table, request);
   if (new_size > kMaxGroupSize) {
     return absl::InvalidArgumentError(
         absl::StrCat("groups of ", new_size, " rows; at most ", kMaxGroupSize, " are possible"));
@@ -188,7 +131,7 @@ absl::Status Table::CheckGroups(const PutRequest& request) const {
   }
   for (const auto& [id, count] : given) {
     if (id == kNoGroup) return absl::InvalidArgumentError(absl::StrCat("a group id must not be ", id));
-    const Group* const group = groups_.Find(id);
+    const Group* const group = table.groups.Find(id);
     const int64_t size = group == nullptr ? new_size : group->size;
     const int64_t arrived = group == nullptr ? 0 : group->arrived;
     if (request.group_size > 0 && request.group_size != size) {
@@ -203,7 +146,49 @@ absl::Status Table::CheckGroups(const PutRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const uint32_t> columns) const {
+absl::Status CheckNewRows(const TableState& table, const PutRequest& request) {
+  if (request.lease != kNoLease) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
+  }
+  if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
+  if (request.keep) return absl::InvalidArgumentError("keep is only for puts under a lease");
+  if (request.partial) return absl::InvalidArgumentError("partial cells are only for existing rows");
+  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are only for existing rows");
+  if (table.sealed) return absl::FailedPreconditionError(absl::StrCat("partition '", table.options.name, "' is sealed"));
+  TDOCK_RETURN_IF_ERROR(CheckKeys(table, request));
+  return CheckGroups(table, request);
+}
+
+absl::Status CheckEpochs(const TableState& table, const PutRequest& request) {
+  if (request.epochs.empty()) return absl::OkStatus();
+  if (request.epochs.size() != request.rows.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.epochs.size(), " epochs for ", request.rows.size(), " rows; give one for each row"));
+  }
+  for (size_t i = 0; i < request.rows.size(); ++i) {
+    const uint32_t epoch = table.histories.Of(request.rows[i]).epoch;
+    if (epoch == request.epochs[i]) continue;
+    return absl::FailedPreconditionError(absl::StrCat("row ", request.rows[i], " is of epoch ", epoch,
+                                                      ", and the put is for epoch ", request.epochs[i],
+                                                      ": the row was sent back in between"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLeaseOfPut(const TableState& table, const PutRequest& request, std::span<const uint32_t> columns) {
+  TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(table, request.lease));
+  const Consumer& consumer = table.consumer(lease->consumer);
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (consumer.Writes(columns[i])) continue;
+    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name, "' does not write column '",
+                                                   request.batch.columns()[i].name, "'; it writes ",
+                                                   Quoted(consumer.options().writes)));
+  }
+  return CheckLease(table, {.partition = {}, .lease = request.lease, .rows = request.rows}).status();
+}
+
+absl::Status CheckRowsOfPut(const TableState& table, const PutRequest& request, std::span<const uint32_t> columns) {
   const std::vector<RowId>& rows = request.rows;
   if (static_cast<int64_t>(rows.size()) != RowsOf(request)) {
     return absl::InvalidArgumentError(
@@ -218,53 +203,68 @@ absl::Status Table::CheckRowsOfPut(const PutRequest& request, std::span<const ui
   }
   if (request.keep && request.lease == kNoLease)
     return absl::InvalidArgumentError("keep is only for puts under a lease");
-  if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(request, columns));
+  if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(table, request, columns));
   if (request.partial && request.overwrite) {
     return absl::InvalidArgumentError("a partial cell does not overwrite one that is ready");
   }
   if (request.lease != kNoLease && !request.keep && !request.partial) {
-    TDOCK_RETURN_IF_ERROR(CheckStep(request.lease, request.step));
+    TDOCK_RETURN_IF_ERROR(CheckStep(table, request.lease, request.step));
   } else if (request.step != kNoStep) {
     return absl::InvalidArgumentError("this put completes nothing: give no step");
   }
   for (RowId row : rows) {
-    TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(row));
+    TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(table, row));
     if (request.overwrite) continue;
     for (uint32_t column : columns) {
       if (column == Schema::kNone || place.cell(column).empty()) continue;
-      return absl::AlreadyExistsError(absl::StrCat("column '", schema_[column].spec.name, "' of row ", row,
+      return absl::AlreadyExistsError(absl::StrCat("column '", table.schema[column].spec.name, "' of row ", row,
                                                    " exists already; to replace it, set overwrite"));
     }
   }
-  return CheckEpochs(request);
+  return CheckEpochs(table, request);
 }
 
-absl::Status Table::CheckEpochs(const PutRequest& request) const {
-  if (request.epochs.empty()) return absl::OkStatus();
-  if (request.epochs.size() != request.rows.size()) {
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> CheckPut(const TableState& table, const PutRequest& request) {
+  TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request));
+  TDOCK_RETURN_IF_ERROR(CheckTagsOfPut(request));
+  if (request.weights_version < kNoWeightsVersion) {
     return absl::InvalidArgumentError(
-        absl::StrCat(request.epochs.size(), " epochs for ", request.rows.size(), " rows; give one for each row"));
+        absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
   }
-  for (size_t i = 0; i < request.rows.size(); ++i) {
-    const uint32_t epoch = histories_.Of(request.rows[i]).epoch;
-    if (epoch == request.epochs[i]) continue;
-    return absl::FailedPreconditionError(absl::StrCat("row ", request.rows[i], " is of epoch ", epoch,
-                                                      ", and the put is for epoch ", request.epochs[i],
-                                                      ": the row was sent back in between"));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(table, request));
+  if (request.rows.empty()) {
+    TDOCK_RETURN_IF_ERROR(CheckNewRows(table, request));
+  } else {
+    TDOCK_RETURN_IF_ERROR(CheckRowsOfPut(table, request, columns));
+    TDOCK_RETURN_IF_ERROR(CheckTagsOfRows(table, request));
+  }
+  return columns;
+}
+
+int64_t RowsClaimedBy(const TableState& table, const PutRequest& request) {
+  if (request.groups.empty()) return RowsOf(request);
+  absl::flat_hash_set<GroupId> begun;
+  for (GroupId id : request.groups) {
+    if (table.groups.Find(id) == nullptr) begun.insert(id);
+  }
+  return static_cast<int64_t>(begun.size()) * GroupSizeFor(table, request);
+}
+
+absl::Status CheckNeedsNoCommit(const TableState& table, int64_t rows) {
+  for (const TableState::Retainer& retainer : table.retainers) {
+    if (!retainer.consumer.has_value()) continue;
+    const Consumer& consumer = table.consumer(*retainer.consumer);
+    const bool all = consumer.counts.uncommitted > 0 && consumer.counts.uncommitted == table.pages.rows();
+    const int64_t room = table.options.max_rows;
+    if (!all && (room == 0 || consumer.counts.uncommitted + rows <= room)) continue;
+    return absl::FailedPreconditionError(absl::StrCat("there is no room for ", rows, " rows before consumer '",
+                                                      retainer.name, "' commits: ", consumer.counts.uncommitted,
+                                                      " rows are done and not committed, after step ",
+                                                      consumer.counts.committed_step));
   }
   return absl::OkStatus();
-}
-
-absl::Status Table::CheckLeaseOfPut(const PutRequest& request, std::span<const uint32_t> columns) const {
-  TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(request.lease));
-  const Consumer& consumer = *consumers_[lease->consumer];
-  for (size_t i = 0; i < columns.size(); ++i) {
-    if (consumer.Writes(columns[i])) continue;
-    return absl::InvalidArgumentError(absl::StrCat("consumer '", consumer.options().name, "' does not write column '",
-                                                   request.batch.columns()[i].name, "'; it writes ",
-                                                   Quoted(consumer.options().writes)));
-  }
-  return CheckLease({.partition = {}, .lease = request.lease, .rows = request.rows}).status();
 }
 
 }  // namespace tdock::dock

@@ -9,9 +9,9 @@ namespace tdock::dock {
 // ---- Leases.
 
 void Table::On(const RowsTaken& event) {
-  Consumer& consumer = *consumers_[event.consumer];
+  Consumer& consumer = *state_.consumers[event.consumer];
   consumer.CountTake(event.rank);
-  const std::vector<Place> places = Locate(event.rows);
+  const std::vector<Place> places = state_.Locate(event.rows);
   // Randomly drawn rows are scattered: prefetching what each needs before using any lets their cache misses overlap.
   for (const Place& place : places) {
     __builtin_prefetch(&place.state(event.consumer));
@@ -25,7 +25,7 @@ void Table::On(const RowsTaken& event) {
     Finish(event.consumer, event.rows, kDone);
     return;
   }
-  leases_.Add({.id = event.lease,
+  state_.leases.Add({.id = event.lease,
                .consumer = event.consumer,
                .at = event.at,
                .expires = event.expires,
@@ -35,19 +35,19 @@ void Table::On(const RowsTaken& event) {
 }
 
 void Table::LeaveLease(uint32_t consumer, const Place& place) {
-  Lease& lease = leases_.ByKey(place.lease(consumer));
+  Lease& lease = state_.leases.ByKey(place.lease(consumer));
   if (--lease.held == 0) EndLease(lease);
 }
 
 void Table::EndLease(const Lease& lease) {
-  consumers_[lease.consumer]->leases.erase(lease.id);
-  leases_.Remove(lease);
+  state_.consumers[lease.consumer]->leases.erase(lease.id);
+  state_.leases.Remove(lease);
 }
 
 void Table::On(const RowsCompleted& event) {
-  const uint32_t index = leases_.Find(event.lease)->consumer;
-  Consumer& consumer = *consumers_[index];
-  for (RowId row : event.rows) LeaveLease(index, pages_.At(row));
+  const uint32_t index = state_.leases.Find(event.lease)->consumer;
+  Consumer& consumer = *state_.consumers[index];
+  for (RowId row : event.rows) LeaveLease(index, state_.pages.At(row));
   if (!consumer.options().checkpointed) {
     Finish(index, event.rows, kDone);
     return;
@@ -61,9 +61,9 @@ void Table::On(const RowsCompleted& event) {
 }
 
 void Table::Finish(uint32_t index, std::span<const RowId> rows, RowState state) {
-  Consumer& consumer = *consumers_[index];
+  Consumer& consumer = *state_.consumers[index];
   for (RowId row : rows) {
-    const Place place = pages_.At(row);
+    const Place place = state_.pages.At(row);
     Move(index, place, state);
     if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(row);
     ++consumer.counts.completed;
@@ -72,20 +72,20 @@ void Table::Finish(uint32_t index, std::span<const RowId> rows, RowState state) 
 }
 
 void Table::On(const RowsReturned& event) {
-  const uint32_t consumer = leases_.Find(event.lease)->consumer;
+  const uint32_t consumer = state_.leases.Find(event.lease)->consumer;
   for (RowId row : event.rows) {
-    const Place place = pages_.At(row);
+    const Place place = state_.pages.At(row);
     LeaveLease(consumer, place);
     Move(consumer, place, kReady);
   }
 }
 
 void Table::On(const LeaseExpired& event) {
-  const Lease& lease = *leases_.Find(event.lease);
-  Consumer& consumer = *consumers_[lease.consumer];
+  const Lease& lease = *state_.leases.Find(event.lease);
+  Consumer& consumer = *state_.consumers[lease.consumer];
   for (RowId row : lease.rows) {
-    const std::optional<Place> place = pages_.Find(row);
-    if (!place.has_value() || !Holds(lease, *place)) continue;
+    const std::optional<Place> place = state_.pages.Find(row);
+    if (!place.has_value() || !state_.Holds(lease, *place)) continue;
     const int32_t deliveries = ++consumer.redeliveries[row];
     Move(lease.consumer, *place, deliveries < consumer.options().max_deliveries ? kReady : kQuarantined);
     ++consumer.counts.expired;
@@ -93,19 +93,19 @@ void Table::On(const LeaseExpired& event) {
   EndLease(lease);
 }
 
-void Table::On(const LeaseRenewed& event) { leases_.Renew(event.lease, event.expires); }
+void Table::On(const LeaseRenewed& event) { state_.leases.Renew(event.lease, event.expires); }
 
 void Table::On(const RowsRequeued& event) {
   for (RowId row : event.rows) {
-    consumers_[event.consumer]->redeliveries.erase(row);
-    Move(event.consumer, pages_.At(row), kReady);
+    state_.consumers[event.consumer]->redeliveries.erase(row);
+    Move(event.consumer, state_.pages.At(row), kReady);
   }
 }
 
 // ---- Steps.
 
 void Table::On(const StepCommitted& event) {
-  Consumer& consumer = *consumers_[event.consumer];
+  Consumer& consumer = *state_.consumers[event.consumer];
   consumer.counts.committed_step = std::max(consumer.counts.committed_step, event.step);
   auto& steps = consumer.uncommitted_rows;
   for (auto it = steps.begin(); it != steps.end() && it->first <= event.step; it = steps.erase(it)) {
@@ -117,10 +117,10 @@ void Table::On(const StepCommitted& event) {
 }
 
 void Table::On(const StepsRolledBack& event) {
-  Consumer& consumer = *consumers_[event.consumer];
+  Consumer& consumer = *state_.consumers[event.consumer];
   const std::vector<LeaseId> revoked(consumer.leases.begin(), consumer.leases.end());
   for (LeaseId lease : revoked) {
-    const std::vector<RowId> rows = HeldRows(*leases_.Find(lease));
+    const std::vector<RowId> rows = state_.HeldRows(*state_.leases.Find(lease));
     On(RowsReturned{lease, rows});
   }
   auto& steps = consumer.uncommitted_rows;
@@ -132,27 +132,27 @@ void Table::On(const StepsRolledBack& event) {
 // Of these rows, some may have been cleared, dropped or sent back since.
 void Table::ForEachUncommitted(uint32_t consumer, const Consumer::RowsOfStep& step,
                                absl::FunctionRef<void(const Place&)> visit) {
-  const auto& steps = consumers_[consumer]->uncommitted_steps;
+  const auto& steps = state_.consumers[consumer]->uncommitted_steps;
   for (RowId row : step.second) {
-    if (const auto it = steps.find(row); it != steps.end() && it->second == step.first) visit(pages_.At(row));
+    if (const auto it = steps.find(row); it != steps.end() && it->second == step.first) visit(state_.pages.At(row));
   }
 }
 
 // ---- Versions.
 
-void Table::On(const WeightsPublished& event) { weights_version_ = event.version; }
+void Table::On(const WeightsPublished& event) { state_.weights_version = event.version; }
 
 void Table::On(const RowsSentBack& event) {
   for (RowId row : event.rows) {
-    const Place place = pages_.At(row);
+    const Place place = state_.pages.At(row);
     for (uint32_t column : event.columns) {
       EmptyCell(place, column, /*of_removed_row=*/false);
-      histories_.ForgetCell(row, column);
+      state_.histories.ForgetCell(row, column);
     }
     for (uint32_t consumer : event.consumers) Reset(consumer, place, event.columns);
     Raise(place, /*sent_back=*/true);
   }
-  if (event.stale_for) consumers_[*event.stale_for]->counts.sent_back += static_cast<int64_t>(event.rows.size());
+  if (event.stale_for) state_.consumers[*event.stale_for]->counts.sent_back += static_cast<int64_t>(event.rows.size());
 }
 
 void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) {
@@ -160,13 +160,13 @@ void Table::EmptyCell(const Place& place, uint32_t column, bool of_removed_row) 
   if (!cell.there()) return;
   (of_removed_row ? removed_cells_ : replaced_cells_).push_back(cell.plain());
   place.page->cells[column][place.slot] = CellRef();
-  if (!cell.partial()) --schema_[column].ready_cells;
+  if (!cell.partial()) --state_.schema[column].ready_cells;
 }
 
 // As if it had never been handed out. What a checkpointed consumer has committed is part of saved weights and stays
 // done, unless it must write some of the columns again.
 void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> emptied) {
-  Consumer& consumer = *consumers_[index];
+  Consumer& consumer = *state_.consumers[index];
   const RowState state = place.state(index);
   const bool writes =
       std::any_of(emptied.begin(), emptied.end(), [&](uint32_t column) { return consumer.Writes(column); });
@@ -182,33 +182,33 @@ void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> 
 // ---- The end of rows.
 
 void Table::On(const RowsDropped& event) {
-  if (event.stale_for) consumers_[*event.stale_for]->counts.stale_dropped += static_cast<int64_t>(event.rows.size());
+  if (event.stale_for) state_.consumers[*event.stale_for]->counts.stale_dropped += static_cast<int64_t>(event.rows.size());
   for (RowId row : event.rows) {
-    const Place place = pages_.At(row);
-    if (!retainers_.empty()) {
+    const Place place = state_.pages.At(row);
+    if (!state_.retainers.empty()) {
       Remove(place, /*cleared=*/false);
       continue;
     }
     place.page->dropped[place.slot / 64] |= uint64_t{1} << place.slot % 64;
-    for (uint32_t index : registered_) {
+    for (uint32_t index : state_.registered) {
       if (place.state(index) == kLeased) LeaveLease(index, place);
-      consumers_[index]->redeliveries.erase(row);
+      state_.consumers[index]->redeliveries.erase(row);
       Move(index, place, kDone);
     }
   }
 }
 
 void Table::On(const RowsCleared& event) {
-  for (RowId row : event.rows) Remove(pages_.At(row), /*cleared=*/true);
+  for (RowId row : event.rows) Remove(state_.pages.At(row), /*cleared=*/true);
   for (GroupId id : event.groups) {
-    if (const Group* const group = groups_.Find(id); group != nullptr) groups_.Forget(*group);
+    if (const Group* const group = state_.groups.Find(id); group != nullptr) state_.groups.Forget(*group);
   }
 }
 
-void Table::On(const SealChanged& event) { sealed_ = event.sealed; }
+void Table::On(const SealChanged& event) { state_.sealed = event.sealed; }
 
 bool Table::MayRelease(const Place& place) const {
-  return std::all_of(retainers_.begin(), retainers_.end(), [&](const Retainer& retainer) {
+  return std::all_of(state_.retainers.begin(), state_.retainers.end(), [&](const TableState::Retainer& retainer) {
     return retainer.consumer.has_value() && place.state(*retainer.consumer) == kDone;
   });
 }
@@ -217,8 +217,8 @@ void Table::Remove(const Place& place, bool cleared) {
   Page& page = *place.page;
   Group* const group = place.group();
   if (group != nullptr) LeaveConsumers(*group);
-  for (uint32_t index : registered_) {
-    Consumer& consumer = *consumers_[index];
+  for (uint32_t index : state_.registered) {
+    Consumer& consumer = *state_.consumers[index];
     const RowState state = place.state(index);
     if (state == kLeased) LeaveLease(index, place);
     if (!consumer.redeliveries.empty()) consumer.redeliveries.erase(place.row());
@@ -227,19 +227,19 @@ void Table::Remove(const Place& place, bool cleared) {
     if (consumer.by_group() && group != nullptr) {
       consumer.CountInGroup(*group, state, -1);
     } else {
-      consumer.MoveUnits(place.row(), 1, UnitStateOf(state), UnitState::kAbsent, AgeOf(place));
+      consumer.MoveUnits(place.row(), 1, UnitStateOf(state), UnitState::kAbsent, state_.AgeOf(place));
     }
     place.state(index) = consumer.initial_state();
   }
   for (uint32_t column = 0; column < page.cells.size(); ++column) EmptyCell(place, column, /*of_removed_row=*/true);
-  histories_.Remove(place.row());
+  state_.histories.Remove(place.row());
   if (group != nullptr) {
     page.groups[place.slot] = nullptr;
     // If no new rows can come, none replaces one that was cleared.
-    if (!groups_.RemoveRow(*group, place.row(), cleared && !sealed_)) EnterConsumers(*group);
+    if (!state_.groups.RemoveRow(*group, place.row(), cleared && !state_.sealed)) EnterConsumers(*group);
   }
-  if (!labels_.empty()) labels_.Remove(place.row());
-  pages_.Remove(place);
+  if (!state_.labels.empty()) state_.labels.Remove(place.row());
+  state_.pages.Remove(place);
 }
 
 }  // namespace tdock::dock
