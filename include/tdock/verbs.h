@@ -52,9 +52,8 @@ class AnyCall {
   // `answer->Set(result)` is called once.
   template <class V, class Answer>
   static AnyCall Of(const typename V::Request& request, Answer* answer) {
-    return {V::kNumber, &request, answer, [](void* to, void* given) {
-              static_cast<Answer*>(to)->Set(std::move(*static_cast<ResultOf<V>*>(given)));
-            }};
+    return {V::kNumber, &request, answer,
+            [](void* to, void* given) { static_cast<Answer*>(to)->Set(std::move(*static_cast<ResultOf<V>*>(given))); }};
   }
 
   // The verb's kNumber.

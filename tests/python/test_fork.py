@@ -65,6 +65,19 @@ def test_a_local_dock_cannot_be_pickled_or_forked() -> None:
     assert dock.partitions() == []
 
 
+def test_waits_in_a_local_dock_of_a_child_end() -> None:
+    def wait() -> None:
+        dock = td.Dock.local()
+        dock.create_partition("p", {"x": "int64"})
+        dock.register_consumer("p", "c", reads=["x"])
+        with pytest.raises(td.DeadlineExceeded):
+            dock.take("p", "c", timeout=0.01)
+
+    # The thread that ends waits is not there in a child.
+    wait()
+    in_child(wait)
+
+
 def test_children_connect_anew_and_the_parent_goes_on(flow: td.Dock) -> None:
     mine = flow.take("p", "c", max=10)
     rows = flow.fetch("p", [99], ["x"])

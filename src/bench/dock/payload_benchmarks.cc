@@ -64,7 +64,9 @@ class LargeRows {
     rows_ = std::move(result.rows);
     return absl::OkStatus();
   }
-  absl::StatusOr<Rows> Read() { return partition_->Ask<verbs::Fetch>({.partition = kPartition, .rows = rows_, .columns = names_}); }
+  absl::StatusOr<Rows> Read() {
+    return partition_->Ask<verbs::Fetch>({.partition = kPartition, .rows = rows_, .columns = names_});
+  }
   absl::Status Clear() {
     arena_->Forget();
     return partition_->Ask<verbs::Clear>({.partition = kPartition, .everything = true}).status();

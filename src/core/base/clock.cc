@@ -1,6 +1,9 @@
 #include "core/base/clock.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -23,27 +26,39 @@ class RealClock final : public Clock {
     cv.WaitUntil(mu, SteadyClock::now() + absl::ToChronoNanoseconds(left));
   }
 
-  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override TDOCK_EXCLUDES(mu_) {
+  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override {
     if (at <= Now()) return std::nullopt;
-    MutexLock lock(mu_);
+    State& state = *state_;
+    MutexLock lock(state.mu);
     // Runs as long as the process: the clock is never destroyed.
-    if (!std::exchange(started_, true)) std::thread([this] { CallAlarms(); }).detach();
-    if (at < alarms_.Next()) sooner_.NotifyOne();
-    return alarms_.Add(at, std::move(call));
+    if (!std::exchange(state.started, true)) std::thread([this, &state] { CallAlarms(state); }).detach();
+    if (at < state.alarms.Next()) state.sooner.NotifyOne();
+    return state.alarms.Add(at, std::move(call));
   }
 
-  void CancelAlarm(const AlarmId& id) override TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    alarms_.Remove(id);
+  void CancelAlarm(const AlarmId& id) override {
+    State& state = *state_;
+    MutexLock lock(state.mu);
+    state.alarms.Remove(id);
   }
+
+  // In the child of a fork, whose parent's thread may have held the lock, and is not there.
+  void ForgetAlarms() { state_ = new State; }
 
  private:
-  [[noreturn]] void CallAlarms() TDOCK_EXCLUDES(mu_) {
+  struct State {
+    Mutex mu;
+    CondVar sooner;
+    bool started TDOCK_GUARDED_BY(mu) = false;
+    Alarms alarms TDOCK_GUARDED_BY(mu);
+  };
+
+  [[noreturn]] void CallAlarms(State& state) {
     for (;;) {
       std::function<void()> call;
       {
-        MutexLock lock(mu_);
-        while ((call = alarms_.TakeDue(Now())) == nullptr) Wait(sooner_, mu_, alarms_.Next());
+        MutexLock lock(state.mu);
+        while ((call = state.alarms.TakeDue(Now())) == nullptr) Wait(state.sooner, state.mu, state.alarms.Next());
       }
       call();
     }
@@ -51,16 +66,17 @@ class RealClock final : public Clock {
 
   const absl::Time start_wall_ = absl::Now();
   const SteadyClock::time_point start_steady_ = SteadyClock::now();
-  Mutex mu_;
-  CondVar sooner_;
-  bool started_ TDOCK_GUARDED_BY(mu_) = false;
-  Alarms alarms_ TDOCK_GUARDED_BY(mu_);
+  std::atomic<State*> state_ = new State;
 };
 
 }  // namespace
 
 Clock& Clock::Real() {
-  static RealClock* clock = new RealClock;
+  static RealClock* const clock = [] {
+    static RealClock* const made = new RealClock;
+    ::pthread_atfork(nullptr, nullptr, [] { made->ForgetAlarms(); });
+    return made;
+  }();
   return *clock;
 }
 

@@ -109,7 +109,8 @@ class LatePut : public testing::Test {
     return cells;
   }
   float Small(RowId row) {
-    const absl::StatusOr<Rows> rows = partition_->Ask<verbs::Fetch>({.partition = "p", .rows = {row}, .columns = {"small"}});
+    const absl::StatusOr<Rows> rows =
+        partition_->Ask<verbs::Fetch>({.partition = "p", .rows = {row}, .columns = {"small"}});
     EXPECT_EQ(rows.status(), absl::OkStatus());
     return rows.ok() ? rows->Get<float>(0, "small")->front() : -1;
   }
@@ -168,7 +169,8 @@ TEST_F(LatePut, IsRefusedWhenItsRowWasSentBack) {
   // What `id` is made from is too old a moment later.
   const auto send_back = [&] {
     ASSERT_EQ(partition_->Ask<verbs::PublishWeights>({"p", version + 1}), absl::OkStatus());
-    EXPECT_EQ(partition_->Ask<verbs::Take>({.partition = "p", .consumer = "judge"}).status().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(partition_->Ask<verbs::Take>({.partition = "p", .consumer = "judge"}).status().code(),
+              Code::kDeadlineExceeded);
   };
   const std::vector<RowId> rows = PutIds({1});
   for (const bool leased : {true, false}) {

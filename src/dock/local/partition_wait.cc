@@ -19,8 +19,9 @@ void Partition::WakeTakers(uint32_t consumer, WakeList& wake) {
   waits_.WakeServed(
       consumer, [&](int32_t rank) { return state.share(rank).takeable.size(); }, wake);
   if (IsFull()) {
-    const auto is_unsatisfiable = [&](int32_t rank, int64_t least)
-                                      TDOCK_REQUIRES(mu_) { return !CheckCanCome(*table_, consumer, rank, least).ok(); };
+    const auto is_unsatisfiable = [&](int32_t rank, int64_t least) TDOCK_REQUIRES(mu_) {
+      return !CheckCanCome(*table_, consumer, rank, least).ok();
+    };
     waits_.WakeUnsatisfiable(consumer, is_unsatisfiable, wake);
   }
   WatchExpiry(consumer, wake);
@@ -84,10 +85,7 @@ template <class V>
 class Partition::WaitingCall final : public Waiter, public std::enable_shared_from_this<WaitingCall<V>> {
  public:
   WaitingCall(std::shared_ptr<Partition> partition, const AnyCall& call)
-      : partition_(std::move(partition)),
-        call_(call),
-        cancel_(call.request<V>().cancel),
-        alarm_(partition_->clock_) {
+      : partition_(std::move(partition)), call_(call), cancel_(call.request<V>().cancel), alarm_(partition_->clock_) {
     partition_->calls_.Begin();
   }
 

@@ -1,5 +1,5 @@
-// What a table allows: decisions over its state, which change nothing. The event that a decision allows may be applied as
-// long as the state is unchanged.
+// What a table allows: decisions over its state, which change nothing. The event that a decision allows may be applied
+// as long as the state is unchanged.
 #pragma once
 
 #include <cstdint>

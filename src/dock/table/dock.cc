@@ -91,9 +91,7 @@ absl::Status PartitionHandle::DropConsumer(absl::string_view consumer) const {
 }
 absl::StatusOr<PutResult> PartitionHandle::Put(PutRequest request) const { return Do<verbs::Put>(std::move(request)); }
 absl::StatusOr<Taken> PartitionHandle::Take(TakeRequest request) const { return Do<verbs::Take>(std::move(request)); }
-absl::StatusOr<Rows> PartitionHandle::Fetch(FetchRequest request) const {
-  return Do<verbs::Fetch>(std::move(request));
-}
+absl::StatusOr<Rows> PartitionHandle::Fetch(FetchRequest request) const { return Do<verbs::Fetch>(std::move(request)); }
 absl::Status PartitionHandle::Complete(LeaseRequest request) const { return Do<verbs::Complete>(std::move(request)); }
 absl::Status PartitionHandle::Release(LeaseRequest request) const { return Do<verbs::Release>(std::move(request)); }
 absl::StatusOr<absl::Time> PartitionHandle::Renew(LeaseId lease) const { return Do<verbs::Renew>({.lease = lease}); }

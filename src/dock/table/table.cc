@@ -73,8 +73,8 @@ void Table::On(const ConsumerRegistered& event) {
   const size_t group_slot = options.unit == Unit::kGroup ? TakeNumber(state_.group_slots) : 0;
   state_.consumer_by_name.emplace(options.name, index);
   state_.registered.push_back(index);
-  state_.consumers[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(optional), std::move(writes),
-                                                 group_slot, retained);
+  state_.consumers[index] = std::make_unique<Consumer>(options, std::move(reads), std::move(optional),
+                                                       std::move(writes), group_slot, retained);
   hits_.resize(state_.consumers.size());
   AddExistingRows(index);
 }
@@ -148,7 +148,8 @@ void Table::On(const RowsPut& event) {
     PutInRows(event);
     LabelRows(event, event.rows);
     if (event.returns != kNoLease) {
-      state_.consumers[state_.leases.Find(event.returns)->consumer]->counts.unfinished += static_cast<int64_t>(event.rows.size());
+      state_.consumers[state_.leases.Find(event.returns)->consumer]->counts.unfinished +=
+          static_cast<int64_t>(event.rows.size());
       for (RowId row : event.rows) Raise(state_.pages.At(row), /*sent_back=*/false);
       On(RowsReturned{event.returns, event.rows});
     }

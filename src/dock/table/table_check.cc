@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "dock/table/decisions.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
-#include "dock/table/decisions.h"
 #include "dock/table/table_text.h"
 
 namespace tdock::dock {
@@ -100,16 +100,16 @@ absl::StatusOr<uint32_t> FindConsumer(const TableState& table, absl::string_view
   const auto it = table.consumer_by_name.find(name);
   if (it != table.consumer_by_name.end()) return it->second;
   const auto name_of = [&](uint32_t index) { return absl::string_view(table.consumer(index).options().name); };
-  return absl::NotFoundError(absl::StrCat("partition '", table.options.name, "' has no consumer '", EscapeForMessage(name),
-                                          "'; it has ", Quoted(table.registered, name_of)));
+  return absl::NotFoundError(absl::StrCat("partition '", table.options.name, "' has no consumer '",
+                                          EscapeForMessage(name), "'; it has ", Quoted(table.registered, name_of)));
 }
 
 absl::StatusOr<uint32_t> FindColumn(const TableState& table, absl::string_view name, uint32_t guess) {
   const uint32_t found = table.schema.Find(name, guess);
   if (found != Schema::kNone) return found;
   const auto name_of = [](const Schema::Column& column) { return absl::string_view(column.spec.name); };
-  return absl::NotFoundError(absl::StrCat("partition '", table.options.name, "' has no column '", EscapeForMessage(name),
-                                          "'; it has ", Quoted(table.schema, name_of)));
+  return absl::NotFoundError(absl::StrCat("partition '", table.options.name, "' has no column '",
+                                          EscapeForMessage(name), "'; it has ", Quoted(table.schema, name_of)));
 }
 
 absl::Status CheckRoomForColumns(const TableState& table, size_t more) {
@@ -199,8 +199,8 @@ absl::StatusOr<std::vector<RowId>> CheckLease(const TableState& table, const Lea
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(table, row));
     if (!table.Holds(*lease, place)) {
       return absl::FailedPreconditionError(absl::StrCat("row ", row, " is not held by lease ", lease->id,
-                                                        " of consumer '", table.consumer(lease->consumer).options().name,
-                                                        "'"));
+                                                        " of consumer '",
+                                                        table.consumer(lease->consumer).options().name, "'"));
     }
   }
   return request.rows;
@@ -238,7 +238,8 @@ absl::StatusOr<uint32_t> CheckRollback(const TableState& table, const StepReques
   }
   if (table.weights_version != kNoWeightsVersion && request.weights_version > table.weights_version) {
     return absl::FailedPreconditionError(absl::StrCat("weights version ", request.weights_version,
-                                                      " is not an earlier one: ", table.weights_version, " is published"));
+                                                      " is not an earlier one: ", table.weights_version,
+                                                      " is published"));
   }
   if (request.step >= committed) return index;
   return absl::FailedPreconditionError(absl::StrCat("consumer '", request.consumer, "' has committed step ", committed,
@@ -318,8 +319,8 @@ absl::Status CheckSeal(const TableState& table) {
   if (incomplete.size() == 0) return absl::OkStatus();
   const Group& first = *table.groups.FindByLeader(incomplete.Select(0));
   return absl::FailedPreconditionError(absl::StrCat(
-      "partition '", table.options.name, "' cannot be sealed: ", incomplete.size(), " groups are incomplete, first group ",
-      first.id, " with ", first.arrived, " of ", first.size, " rows"));
+      "partition '", table.options.name, "' cannot be sealed: ", incomplete.size(),
+      " groups are incomplete, first group ", first.id, " with ", first.arrived, " of ", first.size, " rows"));
 }
 
 absl::StatusOr<ClearPlan> CheckClear(const TableState& table, const ClearRequest& request) {

@@ -101,7 +101,8 @@ std::string WriterText(const TableState& table, const Place& place, uint32_t col
   return text;
 }
 
-size_t AddMissing(const TableState& table, RowId row, std::span<const uint32_t> columns, absl::Time now, MissingCells& missing) {
+size_t AddMissing(const TableState& table, RowId row, std::span<const uint32_t> columns, absl::Time now,
+                  MissingCells& missing) {
   const std::optional<Place> place = table.pages.Find(row);
   if (!place.has_value()) return 0;
   std::vector<std::pair<std::string, std::vector<std::string>>> columns_by_reason;
@@ -222,8 +223,8 @@ std::string ExplainFetch(const TableState& table, const FetchRequest& request, c
       rows += of_row > 0 ? 1 : 0;
       cells += of_row;
     } else {
-      cells += static_cast<size_t>(
-          std::count_if(plan.columns.begin(), plan.columns.end(), [&](uint32_t column) { return table.Lacks(row, column); }));
+      cells += static_cast<size_t>(std::count_if(plan.columns.begin(), plan.columns.end(),
+                                                 [&](uint32_t column) { return table.Lacks(row, column); }));
     }
   }
   std::string text = absl::StrCat(cells, " cells are missing");

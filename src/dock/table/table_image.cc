@@ -194,7 +194,8 @@ absl::Status Table::RestoreGroups(const TableImage& image) {
 }
 
 absl::Status Table::RestoreRow(const TableImage& image, const TableImage::Row& row) {
-  if (row.id < state_.pages.next_row() || row.id >= image.next_row) return NotAscending("the rows, below the next row,");
+  if (row.id < state_.pages.next_row() || row.id >= image.next_row)
+    return NotAscending("the rows, below the next row,");
   TDOCK_RETURN_IF_ERROR(CheckCount("its age", row.history.age, 0, kMostReturns));
   TDOCK_RETURN_IF_ERROR(CheckCount("its epoch", row.history.epoch, 0, row.history.age));
   if (!row.label.key.empty()) {

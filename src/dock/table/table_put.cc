@@ -5,9 +5,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "dock/table/decisions.h"
 #include "dock/table/limits.h"
 #include "dock/table/name.h"
-#include "dock/table/decisions.h"
 #include "dock/table/table_text.h"
 
 namespace tdock::dock {
@@ -155,7 +155,8 @@ absl::Status CheckNewRows(const TableState& table, const PutRequest& request) {
   if (request.keep) return absl::InvalidArgumentError("keep is only for puts under a lease");
   if (request.partial) return absl::InvalidArgumentError("partial cells are only for existing rows");
   if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are only for existing rows");
-  if (table.sealed) return absl::FailedPreconditionError(absl::StrCat("partition '", table.options.name, "' is sealed"));
+  if (table.sealed)
+    return absl::FailedPreconditionError(absl::StrCat("partition '", table.options.name, "' is sealed"));
   TDOCK_RETURN_IF_ERROR(CheckKeys(table, request));
   return CheckGroups(table, request);
 }

@@ -26,11 +26,11 @@ void Table::On(const RowsTaken& event) {
     return;
   }
   state_.leases.Add({.id = event.lease,
-               .consumer = event.consumer,
-               .at = event.at,
-               .expires = event.expires,
-               .rows = {event.rows.begin(), event.rows.end()},
-               .held = static_cast<int64_t>(event.rows.size())});
+                     .consumer = event.consumer,
+                     .at = event.at,
+                     .expires = event.expires,
+                     .rows = {event.rows.begin(), event.rows.end()},
+                     .held = static_cast<int64_t>(event.rows.size())});
   consumer.leases.insert(event.lease);
 }
 
@@ -182,7 +182,8 @@ void Table::Reset(uint32_t index, const Place& place, std::span<const uint32_t> 
 // ---- The end of rows.
 
 void Table::On(const RowsDropped& event) {
-  if (event.stale_for) state_.consumers[*event.stale_for]->counts.stale_dropped += static_cast<int64_t>(event.rows.size());
+  if (event.stale_for)
+    state_.consumers[*event.stale_for]->counts.stale_dropped += static_cast<int64_t>(event.rows.size());
   for (RowId row : event.rows) {
     const Place place = state_.pages.At(row);
     if (!state_.retainers.empty()) {

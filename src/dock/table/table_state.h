@@ -33,7 +33,7 @@ struct TableState {
   Labels labels = {};
   Histories histories = {};
   bool any_group_aged = false;  // ever
-  int64_t largest_group = 1;         // so far
+  int64_t largest_group = 1;    // so far
   int64_t weights_version = kNoWeightsVersion;
   Leases leases = Leases();
   // Null for a dropped consumer, until the next one reuses the index; and the indexes in use, in the order of

@@ -110,8 +110,8 @@ absl::Status CheckCanCome(const TableState& table, uint32_t index, int32_t rank,
       " is used up by rows that it must take first. Take fewer, or raise max_rows"));
 }
 
-absl::StatusOr<std::vector<RowId>> Choose(const TableState& table, uint32_t index, int32_t rank, int64_t min, int64_t max,
-                                                 const CustomSamplers& samplers, LengthOf length_of) {
+absl::StatusOr<std::vector<RowId>> Choose(const TableState& table, uint32_t index, int32_t rank, int64_t min,
+                                          int64_t max, const CustomSamplers& samplers, LengthOf length_of) {
   const Consumer& consumer = table.consumer(index);
   const Consumer::Share& share = consumer.share(rank);
   const uint64_t seed = DeriveSeed(DeriveSeed(consumer.options().seed, share.takes), static_cast<uint64_t>(rank));

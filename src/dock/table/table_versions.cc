@@ -55,7 +55,7 @@ bool CanBeRecomputed(const TableState& table, const Group& group) {
 }
 
 absl::StatusOr<StaleRows> PlanSendBack(const TableState& table, std::span<const RowId> rows, bool whole_groups,
-                                                     StaleColumns stale_columns) {
+                                       StaleColumns stale_columns) {
   std::map<ColumnSet, SendBack> plans;
   const auto plan_for = [&](const ColumnSet& stale, RowId row) -> absl::StatusOr<SendBack*> {
     const auto it = plans.find(stale);
@@ -107,9 +107,9 @@ absl::StatusOr<StaleRows> PlanSendBack(const TableState& table, std::span<const 
 absl::Status CheckPublish(const TableState& table, int64_t version) {
   if (version < 0) return absl::InvalidArgumentError(absl::StrCat("weights version ", version, " is negative"));
   if (version >= table.weights_version) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("weights version ", version, " is lower than ", table.weights_version,
-                                                    ", which is published in partition '", table.options.name,
-                                                    "'; use Rollback to restore older weights"));
+  return absl::FailedPreconditionError(absl::StrCat("weights version ", version, " is lower than ",
+                                                    table.weights_version, ", which is published in partition '",
+                                                    table.options.name, "'; use Rollback to restore older weights"));
 }
 
 TableState::Versions TableState::VersionsOf(RowId row, uint32_t column, int64_t of_block) const {
@@ -126,7 +126,7 @@ TableState::Versions TableState::VersionsOf(RowId row, uint32_t column, int64_t 
 }
 
 absl::StatusOr<StaleRows> FindStale(const TableState& table, uint32_t index, std::span<const RowId> rows,
-                                                  VersionOf version_of) {
+                                    VersionOf version_of) {
   StaleRows found;
   const Consumer& consumer = table.consumer(index);
   const int64_t lag = consumer.options().max_version_lag;

@@ -11,9 +11,9 @@
 #include "core/base/utf8.h"
 #include "dock/service/remote/answer_gate.h"
 #include "dock/service/remote/envelope.h"
-#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/store/warm_memory.h"
 

@@ -439,8 +439,8 @@ void AppendNumber(std::string& message, int field, uint64_t number) {
   template absl::StatusOr<T> Decode(absl::string_view message, absl::Time now);
 TDOCK_FOR_EACH(TDOCK_MESSAGE, ColumnSpec, PartitionOptions, PartitionRequest, RegisterRequest, ConsumerRequest,
                PutRequest, TakeRequest, FetchRequest, LeaseRequest, RequeueRequest, StepRequest, PublishRequest,
-               FindRequest, ImportRequest, ListRequest, ClearRequest, RowRequest, ListResult, PartitionStatus, ConsumerStatus,
-               RowStatus)
+               FindRequest, ImportRequest, ListRequest, ClearRequest, RowRequest, ListResult, PartitionStatus,
+               ConsumerStatus, RowStatus)
 #undef TDOCK_MESSAGE
 
 }  // namespace tdock::service

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
-#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/distinct_rows.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/rows_codec.h"
 #include "tdock/verbs.h"
 
@@ -119,8 +119,7 @@ class RemoteDock final : public Dock {
   absl::StatusOr<ExportedPartition> Send(verbs::ExportPartition, const PartitionRequest& asked) {
     v1::Request request;
     request.set_export_partition(Encode(asked));
-    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
-                           session_->Call(std::move(request), Batch(), {.repeatable = true}));
+    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer, session_->Call(std::move(request), Batch(), {.repeatable = true}));
     TDOCK_ASSIGN_OR_RETURN(const Rows rows, Rebuild(answer.reply.rows(), std::move(answer.cells)));
     if (rows.size() != 1 || rows.columns().size() != 1) {
       return absl::DataLossError("the server's response is invalid: an image is one cell");

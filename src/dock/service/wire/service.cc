@@ -13,9 +13,9 @@
 #include "core/base/no_memory.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/table/rows_data.h"
 #include "tdock/verbs.h"
@@ -317,8 +317,9 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
   });
   if (is_verb) return;
   const auto status = request.has_ping() ? absl::OkStatus()
-                                         : absl::UnimplementedError("the server does not know this request: use the "
-                                                                    "same release on both sides");
+                                         : absl::UnimplementedError(
+                                               "the server does not know this request: use the "
+                                               "same release on both sides");
   const auto answer = [finish, status] { finish(MakeAnswer([&](Answer&) { return status; })); };
   caller.discard == 0 ? answer() : DoLong(caller, "", answer);
 }
@@ -424,7 +425,7 @@ void Service::Wait(const Caller& caller, TakeRequest request, absl::string_view)
   const std::string partition = request.partition;
   std::shared_ptr<Memory> memory = MemoryOf(partition);
   dock_.StartTake(std::move(request), [this, session = caller.session, finish = caller.finish, partition,
-                                         memory](const absl::StatusOr<Taken>& taken) {
+                                       memory](const absl::StatusOr<Taken>& taken) {
     if (!taken.ok()) return finish(Failure(taken.status()));
     const HeldLease lease{partition, taken->lease};
     std::shared_ptr<const Answer> answer = MakeAnswer([&](Answer& filled) {

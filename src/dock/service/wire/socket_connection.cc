@@ -14,9 +14,9 @@
 #include "core/base/no_memory.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/rows_codec.h"
 
 namespace tdock::service {
