@@ -190,39 +190,12 @@ class Dock:
     def publish_weights(self, **request: Any) -> None: ...
     def seal(self, **request: Any) -> None: ...
     def put(
-        self,
-        partition: str,
-        data: dict[str, Any] | None,
-        rows: Any,
-        new_rows: int,
-        lease: int,
-        keep: bool,
-        step: int | None,
-        groups: Any,
-        group_size: int,
-        keys: Keys | None,
-        tags: Any,
-        partial: bool,
-        epochs: Any,
-        overwrite: bool,
-        weights_version: int | None,
-        timeout: float | None,
-        cancel: Cancel | None,
+        self, data: dict[str, Any] | None, timeout: float | None, cancel: Cancel | None, /, **request: Any
     ) -> NDArray[uint64]: ...
     def take(
-        self,
-        partition: str,
-        consumer: str,
-        max: int,
-        min: int,
-        rank: int,
-        rows: Any,
-        timeout: float | None,
-        cancel: Cancel | None,
+        self, timeout: float | None, cancel: Cancel | None, /, **request: Any
     ) -> tuple[Rows, int | None, float]: ...
-    def fetch(
-        self, partition: str, rows: Any, columns: Names, timeout: float | None, cancel: Cancel | None
-    ) -> Rows: ...
+    def fetch(self, timeout: float | None, cancel: Cancel | None, /, **request: Any) -> Rows: ...
     def complete(self, **request: Any) -> None: ...
     def release(self, **request: Any) -> None: ...
     def renew(self, **request: Any) -> float: ...

@@ -274,8 +274,9 @@ class DockCalls:
             data = by_name(data)
         lease_id = lease.lease if isinstance(lease, Taken) else lease
         ids = self._native.put(
-            partition, data, rows, new_rows, lease_id or 0, keep, step, groups, group_size, keys, tags, partial, epochs,
-            overwrite, weights_version, timeout, cancel,
+            data, timeout, cancel, partition=partition, rows=rows, new_rows=new_rows, lease=lease_id or 0, keep=keep,
+            step=step, groups=groups, group_size=group_size, keys=keys, tags=tags, partial=partial, epochs=epochs,
+            overwrite=overwrite, weights_version=weights_version,
         )  # fmt: skip
         if not keep:
             _are_over(lease, ids)
@@ -303,7 +304,9 @@ class DockCalls:
         Raises DeadlineExceeded, which names what is missing and which consumer holds it, EndOfData when no more rows
         can come, and Cancelled.
         """
-        handed, lease, expires = self._native.take(partition, consumer, max, min, rank, rows, timeout, cancel)
+        handed, lease, expires = self._native.take(
+            timeout, cancel, partition=partition, consumer=consumer, max=max, min=min, rank=rank, rows=rows
+        )
         return Taken(handed, self, partition, lease, expires)
 
     def fetch(
@@ -319,7 +322,7 @@ class DockCalls:
 
         timeout: for how many seconds to wait until all cells are ready; cancel: ends that wait.
         """
-        return self._native.fetch(partition, rows, columns, timeout, cancel)
+        return self._native.fetch(timeout, cancel, partition=partition, rows=rows, columns=columns)
 
     def complete(
         self, partition: str, lease: int | Taken, rows: RowsLike | None = None, *, step: int | None = None

@@ -238,13 +238,20 @@ void CheckAllRead(const nb::kwargs& given, size_t read) {
   if (read != given.size()) Raise(absl::InvalidArgumentError(absl::StrCat("unknown arguments among ", Shown(given))));
 }
 
-std::vector<Tags> TagsOfRows(nb::handle given) {
-  std::vector<Tags> tags;
-  if (given.is_none()) return tags;
-  if (nb::hasattr(given, "items")) return {TagsOf(given)};
-  if (!nb::hasattr(given, "__iter__")) Refuse("tags", given, "a dict of str to str, or a list of them");
-  for (nb::handle one : nb::borrow(given)) tags.push_back(TagsOf(one));
-  return tags;
+void Read(nb::handle given, const char* argument, std::vector<Tags>& field) {
+  if (given.is_none()) return;
+  if (nb::hasattr(given, "items")) return field.push_back(TagsOf(given));
+  if (!nb::hasattr(given, "__iter__")) Refuse(argument, given, "a dict of str to str, or a list of them");
+  for (nb::handle one : nb::borrow(given)) field.push_back(TagsOf(one));
+}
+
+void Read(nb::handle given, const char* argument, std::vector<uint32_t>& field) {
+  for (const uint64_t number : Numbers(given, argument)) {
+    if (number > std::numeric_limits<uint32_t>::max()) {
+      Raise(absl::InvalidArgumentError(absl::StrCat("'", argument, "' holds ", number, "; give numbers below 2^32")));
+    }
+    field.push_back(static_cast<uint32_t>(number));
+  }
 }
 
 }  // namespace tdock::python

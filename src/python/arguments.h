@@ -41,8 +41,6 @@ absl::Time DeadlineAfter(nanobind::handle timeout);
 std::vector<uint64_t> Numbers(nanobind::handle numbers, const char* argument);
 // A sequence of str; in keys, None stands for a row without one.
 std::vector<std::string> Strings(nanobind::handle strings, const char* argument);
-// A mapping of str to str for all rows, or a sequence of these, one for each row.
-std::vector<Tags> TagsOfRows(nanobind::handle tags);
 Tags TagsOf(nanobind::handle tags);
 // The place among `names` of the one that is given.
 size_t Choice(nanobind::handle given, const char* argument, std::span<const absl::string_view> names);
@@ -55,6 +53,9 @@ void Read(nanobind::handle given, const char* argument, uint64_t& field);
 void Read(nanobind::handle given, const char* argument, std::string& field);
 void Read(nanobind::handle given, const char* argument, absl::Duration& field);
 void Read(nanobind::handle given, const char* argument, Tags& field);
+// One for all rows, or a sequence of one for each row.
+void Read(nanobind::handle given, const char* argument, std::vector<Tags>& field);
+void Read(nanobind::handle given, const char* argument, std::vector<uint32_t>& field);
 void Read(nanobind::handle given, const char* argument, std::vector<uint64_t>& field);
 void Read(nanobind::handle given, const char* argument, std::vector<std::string>& field);
 // A list of (name, dtype, ragged, shape).

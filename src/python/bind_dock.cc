@@ -60,47 +60,22 @@ bool NamesNothing(nb::handle given, const std::vector<uint64_t>& numbers) {
   return !given.is_none() && numbers.empty();
 }
 
-nb::object PutRows(DockHandle& self, nb::handle partition, nb::handle data, nb::handle rows, nb::handle new_rows,
-                   nb::handle lease, bool keep, nb::handle step, nb::handle groups, nb::handle group_size,
-                   nb::handle keys, nb::handle tags, bool partial, nb::handle epochs, bool overwrite,
-                   nb::handle weights_version, nb::handle timeout, const Cancel* cancel) {
-  PutRequest request{.partition = Utf8(partition, "partition"),
-                     .new_rows = Int<int64_t>(new_rows, "new_rows"),
-                     .rows = Numbers(rows, "rows"),
-                     .lease = Int<LeaseId>(lease, "lease"),
-                     .keep = keep,
-                     .step = IntOr<int64_t>(kNoStep, step, "step"),
-                     .groups = Numbers(groups, "groups"),
-                     .group_size = Int<int64_t>(group_size, "group_size"),
-                     .keys = Strings(keys, "keys"),
-                     .tags = TagsOfRows(tags),
-                     .partial = partial,
-                     .overwrite = overwrite,
-                     .weights_version = IntOr<int64_t>(kNoWeightsVersion, weights_version, "weights_version"),
-                     .deadline = DeadlineAfter(timeout)};
-  if (NamesNothing(rows, request.rows))
+// `given`: the other fields of the request, by name.
+nb::object PutRows(DockHandle& self, nb::handle data, nb::handle timeout, const Cancel* cancel,
+                   const nb::kwargs& given) {
+  auto request = FromArguments<PutRequest>(given);
+  request.deadline = DeadlineAfter(timeout);
+  if (NamesNothing(given["rows"], request.rows))
     Raise(absl::InvalidArgumentError("'rows' is empty: there is nothing to put; None means new rows"));
-  for (const uint64_t epoch : Numbers(epochs, "epochs")) {
-    if (epoch > std::numeric_limits<uint32_t>::max()) {
-      Raise(absl::InvalidArgumentError(absl::StrCat("'epochs' holds ", epoch, "; epochs are below 2^32")));
-    }
-    request.epochs.push_back(static_cast<uint32_t>(epoch));
-  }
   return Put(self, std::move(request), data, TokenOf(cancel));
 }
 
-nb::object TakeRows(DockHandle& self, nb::handle given_partition, nb::handle consumer, nb::handle max, nb::handle min,
-                    nb::handle rank, nb::handle rows, nb::handle timeout, const Cancel* cancel) {
-  const std::string partition = Utf8(given_partition, "partition");
-  const auto request = std::make_shared<TakeRequest>(TakeRequest{.partition = partition,
-                                                                 .consumer = Utf8(consumer, "consumer"),
-                                                                 .min = Int<int64_t>(min, "min"),
-                                                                 .max = Int<int64_t>(max, "max"),
-                                                                 .rank = Int<int32_t>(rank, "rank"),
-                                                                 .rows = Numbers(rows, "rows")});
+nb::object TakeRows(DockHandle& self, nb::handle timeout, const Cancel* cancel, const nb::kwargs& given) {
+  const auto request = std::make_shared<TakeRequest>(FromArguments<TakeRequest>(given));
+  const std::string partition = request->partition;
   const std::shared_ptr<OpenDock> open = self.Open();
   const std::shared_ptr<Dock> dock = open->dock;
-  if (NamesNothing(rows, request->rows))
+  if (NamesNothing(given["rows"], request->rows))
     Raise(absl::InvalidArgumentError("'rows' is empty: there is nothing to take; None means any rows"));
   WaitingCall<absl::StatusOr<Taken>> call;
   call.run = [dock, request](absl::Time until, std::stop_token token) {
@@ -131,11 +106,8 @@ nb::object TakeRows(DockHandle& self, nb::handle given_partition, nb::handle con
   return nb::make_tuple(ToPython(std::move(taken.rows)), lease, ToUnix(taken.expires));
 }
 
-nb::object FetchRows(DockHandle& self, nb::handle partition, nb::handle rows, nb::handle columns, nb::handle timeout,
-                     const Cancel* cancel) {
-  const auto request = std::make_shared<FetchRequest>(FetchRequest{.partition = Utf8(partition, "partition"),
-                                                                   .rows = Numbers(rows, "rows"),
-                                                                   .columns = Strings(columns, "columns")});
+nb::object FetchRows(DockHandle& self, nb::handle timeout, const Cancel* cancel, const nb::kwargs& given) {
+  const auto request = std::make_shared<FetchRequest>(FromArguments<FetchRequest>(given));
   const std::shared_ptr<OpenDock> open = self.Open();
   const std::shared_ptr<Dock> dock = open->dock;
   WaitingCall<absl::StatusOr<Rows>> call;
@@ -244,12 +216,9 @@ void BindDock(nb::module_& module) {
              const absl::string_view bytes(image.c_str(), image.size());
              Ask(self, [&](Dock& one) { return one.ImportPartition(bytes); });
            })
-      .def("put", &PutRows, "partition"_a, "data"_a.none(), "rows"_a.none(), "new_rows"_a, "lease"_a, "keep"_a,
-           "step"_a.none(), "groups"_a.none(), "group_size"_a, "keys"_a.none(), "tags"_a.none(), "partial"_a,
-           "epochs"_a.none(), "overwrite"_a, "weights_version"_a.none(), "timeout"_a.none(), "cancel"_a.none())
-      .def("take", &TakeRows, "partition"_a, "consumer"_a, "max"_a, "min"_a, "rank"_a, "rows"_a.none(),
-           "timeout"_a.none(), "cancel"_a.none())
-      .def("fetch", &FetchRows, "partition"_a, "rows"_a, "columns"_a, "timeout"_a.none(), "cancel"_a.none());
+      .def("put", &PutRows, "data"_a.none(), "timeout"_a.none(), "cancel"_a.none(), "fields"_a)
+      .def("take", &TakeRows, "timeout"_a.none(), "cancel"_a.none(), "fields"_a)
+      .def("fetch", &FetchRows, "timeout"_a.none(), "cancel"_a.none(), "fields"_a);
   BindVerbs(dock);
 }
 
