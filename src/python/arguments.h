@@ -25,14 +25,9 @@ std::string Shown(nanobind::handle object);
 // A str in UTF-8, including zeros. InvalidArgument if it cannot be encoded, because it holds half of a surrogate pair,
 // or if the object is not a str; the message begins with `what`.
 std::string Utf8(nanobind::handle text, absl::string_view what);
-// An integer, of Python or another library, that fits T (int32_t, int64_t, uint64_t); for None, IntOr returns
-// `none`.
+// An integer, of Python or another library, that fits T (int32_t, int64_t, uint64_t).
 template <class T>
 T Int(nanobind::handle given, const char* argument);
-template <class T>
-T IntOr(T none, nanobind::handle given, const char* argument) {
-  return given.is_none() ? none : Int<T>(given, argument);
-}
 // A number of seconds, 0 or more; may be infinite.
 absl::Duration Seconds(nanobind::handle given, const char* argument);
 // The deadline of a call that may wait for this many seconds. None: never. 0: it does not wait.

@@ -10,6 +10,7 @@ import unittest
 
 from clients_test import TEMPLATE
 from generate_test import write_model
+from rollout_servers_test import Server
 
 tdock = None
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -139,15 +140,25 @@ class Agents(unittest.TestCase):
         self.assertEqual(steps[0]["episode/forks"], 2, "three conversations")
         self.assertIn(log.count("temperature=0.25"), (1, 2), "told of once by the trial of the environment, and by the run")
 
-    def test_forced_calls_go_on_from_their_own_tokens(self):
+    def test_forced_calls_go_on_from_their_own_tokens_wherever_they_are_answered(self):
         model = write_model(self.folder / "model", chat_template=TEMPLATE)
-        steps, _ = self.train("calls", CALLS, TINY | {
-            "model.path": model, "environment.format": "chat", "environment.tool_format": "auto",
-            "data.max_prompt_length": 400, "data.max_response_length": 200,
-        })  # fmt: skip
-        self.assertEqual(steps[0]["episode/turns"], 2)
-        self.assertEqual(steps[0]["episode/forks"], 0)
-        self.assertGreater(steps[0]["episode/observation_tokens"], 5)
+        server = Server(
+            self, [tdock, "serve", "--model", model, "--port", "0", "--threads", "1"], r"http://127\.0\.0\.1:(\d+)"
+        )
+        runs = []
+        for name, servers in (("calls", "[]"), ("served_calls", f"[{server.url}]")):
+            steps, _ = self.train(name, CALLS, TINY | {
+                "model.path": model, "environment.format": "chat", "environment.tool_format": "auto",
+                "data.max_prompt_length": 400, "data.max_response_length": 200, "rollout.servers": servers,
+                "trainer.total_training_steps": 2, "actor.optim.lr": 1e-3,
+            })  # fmt: skip
+            for step in steps:
+                self.assertEqual(step["episode/turns"], 2)
+                self.assertEqual(step["episode/forks"], 0)
+                self.assertGreater(step["episode/observation_tokens"], 5)
+            runs.append([step["reward/reward/mean"] for step in steps])
+        self.assertEqual(runs[0], runs[1])
+        self.assertGreater(server.answered(), 0)
 
 
 if __name__ == "__main__":
