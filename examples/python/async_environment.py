@@ -13,6 +13,7 @@ import asyncio
 import numpy as np
 
 import transfer_dock as td
+from transfer_dock.calls import AsyncPartition
 
 
 class Game:
@@ -42,7 +43,7 @@ async def play(number: int) -> tuple[list[int], float]:
         low, high = (guesses[-1] + 1, high) if heard == "higher" else (low, guesses[-1] - 1)
 
 
-async def episodes(train: td.aio.AsyncPartition) -> int:
+async def episodes(train: AsyncPartition) -> int:
     """Plays what is there to play, four games of a take at once, until nothing more can come."""
     played = 0
     while True:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,46 @@ template <class V>
 using ResultOf =
     std::conditional_t<std::is_same_v<typename V::Reply, Nothing>, absl::Status, absl::StatusOr<typename V::Reply>>;
 
+// A result that the thread which makes this waits for.
+template <class Result>
+class Awaited {
+ public:
+  // The result, or what makes it: the other is null.
+  void Set(Result* result, std::function<Result()>* make) {
+    if (std::this_thread::get_id() == waiting_) {  // which has not begun to wait
+      Keep(result, make);
+      set_here_ = true;
+      return;
+    }
+    // Notified under the lock: the waiting thread destroys this as soon as it can take the lock.
+    const std::lock_guard lock(mu_);
+    Keep(result, make);
+    set_elsewhere_ = true;
+    changed_.notify_one();
+  }
+  Result Take() {
+    if (!set_here_) {
+      std::unique_lock lock(mu_);
+      changed_.wait(lock, [&] { return set_elsewhere_; });
+    }
+    return result_.has_value() ? *std::move(result_) : make_();
+  }
+
+ private:
+  void Keep(Result* result, std::function<Result()>* make) {
+    if (result != nullptr) result_.emplace(std::move(*result));
+    if (make != nullptr) make_ = std::move(*make);
+  }
+
+  const std::thread::id waiting_ = std::this_thread::get_id();
+  bool set_here_ = false;
+  std::optional<Result> result_;
+  std::function<Result()> make_;
+  std::mutex mu_;
+  std::condition_variable changed_;
+  bool set_elsewhere_ = false;
+};
+
 // A call: a verb, its request, and where its result goes. A small value, which refers to the others.
 class AnyCall {
  public:
@@ -44,16 +85,21 @@ class AnyCall {
       Done done;
     };
     auto* const held = new Held{std::move(request), std::move(done)};
-    return {V::kNumber, &held->request, held, [](void* from, void* given) {
+    return {V::kNumber, &held->request, held, [](void* from, void* result, void* make) {
               const std::unique_ptr<Held> last(static_cast<Held*>(from));
-              last->done(std::move(*static_cast<ResultOf<V>*>(given)));
+              using Result = ResultOf<V>;
+              last->done(make == nullptr ? std::move(*static_cast<Result*>(result))
+                                         : (*static_cast<std::function<Result()>*>(make))());
             }};
   }
-  // `answer->Set(result)` is called once.
-  template <class V, class Answer>
-  static AnyCall Of(const typename V::Request& request, Answer* answer) {
-    return {V::kNumber, &request, answer,
-            [](void* to, void* given) { static_cast<Answer*>(to)->Set(std::move(*static_cast<ResultOf<V>*>(given))); }};
+  // For a thread that waits for `answer`.
+  template <class V>
+  static AnyCall Of(const typename V::Request& request, Awaited<ResultOf<V>>* answer) {
+    return {V::kNumber, &request, answer, [](void* to, void* result, void* make) {
+              using Result = ResultOf<V>;
+              static_cast<Awaited<Result>*>(to)->Set(static_cast<Result*>(result),
+                                                     static_cast<std::function<Result()>*>(make));
+            }};
   }
 
   // The verb's kNumber.
@@ -63,53 +109,25 @@ class AnyCall {
   const typename V::Request& request() const {
     return *static_cast<const typename V::Request*>(request_);
   }
-  // Must be called once, without a lock.
+  // One of these must be called once, without a lock.
   template <class V>
   void Reply(ResultOf<V> result) const {
-    reply_(to_, &result);
+    reply_(to_, &result, nullptr);
+  }
+  // `make` makes the result: on the thread of a caller that waits, if there is one.
+  template <class V>
+  void ReplyBy(std::function<ResultOf<V>()> make) const {
+    reply_(to_, nullptr, &make);
   }
 
  private:
-  AnyCall(int verb, const void* request, void* to, void (*reply)(void* to, void* result))
+  AnyCall(int verb, const void* request, void* to, void (*reply)(void* to, void* result, void* make))
       : verb_(verb), request_(request), to_(to), reply_(reply) {}
 
   int verb_;
   const void* request_;
   void* to_;
-  void (*reply_)(void*, void*);
-};
-
-// A result that the thread which makes this waits for.
-template <class Result>
-class Awaited {
- public:
-  void Set(Result result) {
-    if (std::this_thread::get_id() == waiting_) {  // which has not begun to wait
-      result_.emplace(std::move(result));
-      set_here_ = true;
-      return;
-    }
-    // Notified under the lock: the waiting thread destroys this as soon as it can take the lock.
-    const std::lock_guard lock(mu_);
-    result_.emplace(std::move(result));
-    set_elsewhere_ = true;
-    changed_.notify_one();
-  }
-  Result Take() {
-    if (!set_here_) {
-      std::unique_lock lock(mu_);
-      changed_.wait(lock, [&] { return set_elsewhere_; });
-    }
-    return *std::move(result_);
-  }
-
- private:
-  const std::thread::id waiting_ = std::this_thread::get_id();
-  bool set_here_ = false;
-  std::optional<Result> result_;
-  std::mutex mu_;
-  std::condition_variable changed_;
-  bool set_elsewhere_ = false;
+  void (*reply_)(void*, void*, void*);
 };
 
 // Starts a call of a dock and waits for its result.

@@ -15,6 +15,7 @@ import os as _os
 from transfer_dock import _native as _native
 from transfer_dock import ray as ray
 from transfer_dock._native import Cancel, Column, Rows
+from transfer_dock.calls import Partition
 from transfer_dock.dock import Dock, Taken
 from transfer_dock.errors import (
     AlreadyExists,

@@ -166,7 +166,8 @@ class DockCalls:
 
         Raises NotFound.
         """
-        return self._native.export_partition(partition=name)
+        image: bytes = self._native.export_partition(partition=name)
+        return image
 
     def import_partition(self, image: bytes) -> None:
         """Makes the partition of an image, which from then on does what the exported one would have done.
@@ -179,7 +180,8 @@ class DockCalls:
 
     def partitions(self) -> list[str]:
         """The names of the partitions, sorted."""
-        return self._native.list_partitions()
+        names: list[str] = self._native.list_partitions()
+        return names
 
     def register_consumer(
         self,
@@ -338,7 +340,7 @@ class DockCalls:
 
     def renew(self, partition: str, lease: int | Taken) -> float:
         """Extends a lease to its full duration from now. Returns when it expires, as a Unix time."""
-        expires = self._native.renew(partition=partition, lease=_id_of(lease))
+        expires: float = self._native.renew(partition=partition, lease=_id_of(lease))
         if isinstance(lease, Taken):
             lease.expires = expires
         return expires
@@ -368,7 +370,8 @@ class DockCalls:
         """The rows with these keys, in the order of the keys: uint64 array. Raises NotFound, naming a key that no row
         has.
         """
-        return self._native.find_rows(partition=partition, keys=keys)
+        rows: RowIds = self._native.find_rows(partition=partition, keys=keys)
+        return rows
 
     def list(
         self,
@@ -400,7 +403,8 @@ class DockCalls:
         everything: bool = False,
     ) -> int:
         """Removes rows, whatever their state: by id, by group, by tags, or all. Returns how many."""
-        return self._native.clear(**_options(locals()))
+        removed: int = self._native.clear(**_options(locals()))
+        return removed
 
     # ---- Status.
 
@@ -418,7 +422,8 @@ class DockCalls:
 
     def explain(self, partition: str, consumer: str) -> str:
         """Why a consumer cannot take more rows; for people to read."""
-        return self._native.explain(partition=partition, consumer=consumer)
+        text: str = self._native.explain(partition=partition, consumer=consumer)
+        return text
 
 
 class PartitionOf(Generic[D]):

@@ -212,7 +212,10 @@ void Read(nb::handle given, const char* argument, std::string& field) { field = 
 void Read(nb::handle given, const char* argument, absl::Duration& field) { field = Seconds(given, argument); }
 void Read(nb::handle given, const char*, Tags& field) { field = TagsOf(given); }
 void Read(nb::handle given, const char* argument, std::vector<uint64_t>& field) { field = Numbers(given, argument); }
-void Read(nb::handle given, const char* argument, std::vector<std::string>& field) { field = Strings(given, argument); }
+void Read(nb::handle given, const char* argument, std::vector<std::string>& field) {
+  if (given.is_none() && absl::string_view(argument) != "keys") Refuse(argument, given, "a list of str");
+  field = Strings(given, argument);
+}
 
 void Read(nb::handle given, const char* argument, std::vector<ColumnSpec>& field) {
   for (nb::handle one : nb::borrow(given)) {

@@ -43,7 +43,7 @@ SECONDS_TO_START = 120
 
 
 def load(quick):
-    """As serve_benchmarks.cc has it."""
+    """As inference_benchmarks.cc has it."""
     sizes = {"streams": 4, "prompt": 8, "new_tokens": 8} if quick else {"streams": STREAMS, "prompt": 128, "new_tokens": 128}
     return sizes | {"fields": FIELDS}
 

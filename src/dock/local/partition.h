@@ -163,13 +163,13 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // Looks until the call is answered, or waits: then `waiting` is made, or queued again. Adds the calls that can go on
   // to `wake`.
   template <class V>
-  void LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList& wake)
+  void LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList& wake) noexcept
       TDOCK_EXCLUDES(mu_);
+  template <class V, class Looked>
+  void Answer(const AnyCall& call, absl::StatusOr<Looked> looked, bool waited) TDOCK_EXCLUDES(mu_);
   template <class V>
   auto LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
-  // The rest of a call that has looked.
-  static absl::StatusOr<Taken> Finish(const TakeRequest&, absl::StatusOr<Taken> taken) { return taken; }
-  static absl::StatusOr<Rows> Finish(const FetchRequest&, absl::StatusOr<Rows> rows) { return rows; }
+  // The rest of a put that has looked.
   absl::StatusOr<PutResult> Finish(const PutRequest& request, absl::StatusOr<Admitted> admitted) TDOCK_EXCLUDES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
@@ -284,7 +284,10 @@ ResultOf<V> Partition::Do(const typename V::Request& request) {
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   const uint64_t before = table_->changes;
   ResultOf<V> result = On(V(), request, cleanup);
-  if (table_->changes != before) End(cleanup);
+  if (table_->changes == before) return result;
+  // These two let no call go on.
+  constexpr bool kWakesNone = std::is_same_v<V, verbs::Renew> || std::is_same_v<V, verbs::PublishWeights>;
+  kWakesNone ? NoteLoad() : End(cleanup);
   return result;
 }
 

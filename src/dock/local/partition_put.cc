@@ -83,11 +83,11 @@ Partition::Outcome<Partition::Admitted> Partition::Look(const PutRequest& reques
     TDOCK_ASSIGN_OR_RETURN(const bool fits, Fits(request, waiter, claim));
     if (!fits) return Wait{AwaitedRoom{&request, claim}, request.deadline};
   }
-  budget_.Begin(claim);
   Admitted admitted{
       .claim = claim, .columns = std::move(columns), .placements = {}, .for_text = {}, .checked_at = table_->changes};
   admitted.placements = store_.Reserve(request.batch, admitted.columns, request.weights_version, WriterOf(request));
   admitted.for_text = BytesForText(request.batch, admitted.columns);
+  budget_.Begin(claim);
   return admitted;
 }
 

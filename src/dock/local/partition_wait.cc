@@ -1,9 +1,12 @@
 // How calls wait, and whom a change wakes.
 #include <algorithm>
+#include <new>
 #include <stop_token>
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "core/base/no_memory.h"
 #include "core/base/status.h"
 #include "dock/local/partition.h"
 
@@ -186,7 +189,8 @@ auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>&
 }
 
 template <class V>
-void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList& wake) {
+void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting,
+                                 WakeList& wake) noexcept {
   for (;;) {
     const bool waited = waiting != nullptr;
     decltype(Look(call.request<V>(), nullptr, std::declval<Cleanup&>())) outcome;
@@ -195,8 +199,16 @@ void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCal
       {
         MutexLock lock(mu_);
         if (waited && waiting->over_) return;
-        outcome = LookOrWait<V>(call, waiting, cleanup);
-        if (outcome.index() == 0 && waited) {
+        try {
+          outcome = LookOrWait<V>(call, waiting, cleanup);
+        } catch (const std::bad_alloc& error) {
+          outcome = NoMemory(absl::StrCat("a ", V::kName, " that may wait"), error);
+          if (waiting != nullptr) {
+            waits_.Leave(*waiting);
+            waits_.End(*waiting);
+          }
+        }
+        if (outcome.index() == 0 && waiting != nullptr) {
           waiting->over_ = true;
           waiting->alarm_.Cancel();
         }
@@ -204,13 +216,26 @@ void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCal
       wake.insert(wake.end(), cleanup.wake.begin(), cleanup.wake.end());
       cleanup.wake.clear();
     }
+    if (outcome.index() == 0) return Answer<V>(call, std::get<0>(std::move(outcome)), waiting != nullptr);
     if (!waited && waiting != nullptr) waiting->WatchCancel();
     if (std::holds_alternative<Wait>(outcome)) return;
-    if (outcome.index() != 0) continue;
-    call.Reply<V>(Finish(call.request<V>(), std::get<0>(std::move(outcome))));
-    if (waited) calls_.End();
-    return;
   }
+}
+
+template <class V, class Looked>
+void Partition::Answer(const AnyCall& call, absl::StatusOr<Looked> looked, bool waited) {
+  if constexpr (!std::is_same_v<V, verbs::Put>) {
+    call.Reply<V>(std::move(looked));
+  } else if (!waited || !looked.ok()) {
+    call.Reply<V>(Finish(call.request<V>(), std::move(looked)));
+  } else {
+    // Whoever lets a put go on need not copy its data.
+    const auto admitted = std::make_shared<absl::StatusOr<Looked>>(std::move(looked));
+    call.ReplyBy<V>([self = shared_from_this(), put = &call.request<V>(), admitted] {
+      return self->Finish(*put, std::move(*admitted));
+    });
+  }
+  if (waited) calls_.End();
 }
 
 template <class V>

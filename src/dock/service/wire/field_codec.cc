@@ -294,6 +294,7 @@ class FieldReceiver {
   }
   absl::Status ReadType(int place, ColumnType& type) {
     if (place == 2) {
+      if (type.row_shape.too_long()) return absl::OkStatus();
       std::vector<int64_t> shape(type.row_shape.begin(), type.row_shape.end());
       const absl::Status status = Read("row_shape", shape);
       type.row_shape = Shape(std::span<const int64_t>(shape));
@@ -353,7 +354,8 @@ class FieldReceiver {
       if (form == (fixed ? kFixed64 : kVarint)) values.push_back(FromVarint<T>(value));
       if (form != kDelimited) return absl::OkStatus();
       FieldReceiver sub(now_, bytes);
-      values.reserve(values.size() + (fixed ? bytes.size() / 8 : CountVarints(bytes)));
+      // Not for each of many pieces, which would be copied every time.
+      if (values.empty()) values.reserve(fixed ? bytes.size() / 8 : CountVarints(bytes));
       while (sub.ok() && !sub.done()) values.push_back(FromVarint<T>(fixed ? sub.Fixed(8) : sub.Varint()));
       return sub.ok() ? absl::OkStatus() : Unreadable();
     }
@@ -405,8 +407,12 @@ absl::StatusOr<Tags> DecodeTags(absl::string_view message) {
 }
 
 absl::string_view FirstText(absl::string_view message) {
+  absl::string_view text;
   FieldReceiver fields(absl::UnixEpoch(), message);
-  return fields.Next() && fields.number == 1 && fields.form == kDelimited ? fields.bytes : absl::string_view();
+  while (fields.Next()) {
+    if (fields.number == 1 && fields.form == kDelimited) text = fields.bytes;
+  }
+  return text;
 }
 
 uint64_t NumberIn(absl::string_view message, int field) {

@@ -47,6 +47,10 @@ absl::string_view StatusIn(const v1::Reply& reply) {
   return reply.has_consumer_status() ? reply.consumer_status() : reply.row_status();
 }
 
+absl::Status Invalid(const absl::Status& why) {
+  return absl::DataLossError(absl::StrCat("the server's response is invalid: ", why.message()));
+}
+
 template <class T>
 absl::StatusOr<T> ReplyIn(const v1::Reply& reply, absl::Time now) {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
@@ -60,7 +64,8 @@ absl::StatusOr<T> ReplyIn(const v1::Reply& reply, absl::Time now) {
   } else if constexpr (std::is_same_v<T, std::string>) {
     return reply.text();
   } else {
-    return Decode<T>(StatusIn(reply), now);
+    absl::StatusOr<T> status = Decode<T>(StatusIn(reply), now);
+    return status.ok() ? std::move(status) : Invalid(status.status());
   }
 }
 
@@ -148,8 +153,7 @@ class RemoteDock final : public Dock {
   absl::StatusOr<Rows> Rebuild(const v1::Rows& message, CellBytes cells) {
     if (message.pin() != 0) cells.pins.push_back(std::make_shared<Pin>(session_, message.pin()));
     absl::StatusOr<Rows> rows = Decode(message, std::move(cells));
-    if (rows.ok()) return rows;
-    return absl::DataLossError(absl::StrCat("the server's response is invalid: ", rows.status().message()));
+    return rows.ok() ? std::move(rows) : Invalid(rows.status());
   }
 
   const std::shared_ptr<ClientSession> session_;

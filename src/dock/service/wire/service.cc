@@ -106,6 +106,8 @@ absl::Status SetReply(ExportedPartition image, Answer& answer) {
   data.columns = std::make_shared<std::vector<ColumnSpec>>(1, ColumnSpec{"image", ColumnType::Bytes()});
   data.cells.push_back({std::as_bytes(std::span(*bytes)), kNoWeightsVersion, false});
   answer.rows = std::move(data).ToRows();
+  // A long cell can only be sent from there.
+  if (answer.memory != nullptr) answer.rows = Gathered(answer.rows, *answer.memory);
   return EncodeRows(answer.rows, answer.reply.mutable_rows());
 }
 void SetReply(const std::vector<std::string>& names, absl::Time, v1::Reply& reply) {
