@@ -60,8 +60,8 @@ template <class Enum>
 void Read(nanobind::handle given, const char* argument, Enum& field) {
   // Python has no custom samplers.
   constexpr size_t kUnknown = std::is_same_v<Enum, Sampler> ? 1 : 0;
-  const std::span<const absl::string_view> names = NamesOf(field);
-  field = static_cast<Enum>(Choice(given, argument, names.first(names.size() - kUnknown)));
+  const auto names = NamesOf(field);
+  field = static_cast<Enum>(Choice(given, argument, std::span(names).first(names.size() - kUnknown)));
 }
 
 // The argument for a field: of the same name, but for a few.

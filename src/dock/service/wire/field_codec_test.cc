@@ -130,13 +130,13 @@ TEST(FieldCodec, RefusesWhatCannotBe) {
   AppendNumber(unit, NumberOf(&ConsumerOptions::unit) + 1, 7);
   EXPECT_THAT(Decode<RegisterRequest>(unit).status(), Fails(Code::kInvalidArgument, {"unit 7"}));
   EXPECT_THAT(Decode<ListRequest>(absl::string_view("\x12\x02\x0a\x00", 4)).status(),
-              Fails(Code::kInvalidArgument, {"1 names of tags"}));
+              Fails(Code::kInvalidArgument, {"1 names", "tags"}));
   const std::string whole = Encode(
       PutRequest{.partition = "p", .rows = {300}, .groups = {7}, .keys = {"key"}, .tags = {{{"name", "value"}}}}, kNow);
   for (size_t size = 0; size < whole.size(); ++size) {
     const auto cut = Decode<PutRequest>(absl::string_view(whole).substr(0, size), kNow);
     if (cut.ok()) continue;
-    EXPECT_THAT(cut.status(), Fails(Code::kInvalidArgument, {"cannot be read"})) << size;
+    EXPECT_THAT(cut.status(), Fails(Code::kInvalidArgument, {"message"})) << size;
   }
   for (const absl::string_view bad :
        {"\x0a\x05p", "\x0b", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\x1a\x01\x80"}) {

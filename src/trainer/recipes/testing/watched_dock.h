@@ -40,7 +40,8 @@ class WatchedDock final : public Dock {
     std::function<void(Dock&)> look;
     std::function<void()> forget;
     std::function<void(Moment)> during = [](Moment) {};
-    std::function<void()> taken = [] {};  // by the thread that has got rows
+    // By a thread that asks for rows, and has got them.
+    std::function<void()> taking = [] {}, taken = [] {};
   };
   WatchedDock(std::unique_ptr<Dock> dock, Watcher watcher) : dock_(std::move(dock)), watcher_(std::move(watcher)) {}
   ~WatchedDock() override { watcher_.forget(); }
@@ -83,6 +84,7 @@ class WatchedDock final : public Dock {
   }
   // Waits without the lock.
   absl::StatusOr<Taken> Answer(verbs::Take, const TakeRequest& request) {
+    watcher_.taking();
     absl::StatusOr<Taken> taken = dock_->Take(request);
     if (!taken.ok()) return taken;
     watcher_.taken();
@@ -108,7 +110,7 @@ class Observer {
     // where another process was killed. Empty: none.
     std::string record = {};
     std::function<void(WatchedDock::Moment)> during = [](WatchedDock::Moment) {};  // a call
-    std::function<void()> taken = [] {};                                           // by the thread that has got rows
+    std::function<void()> taking = [] {}, taken = [] {};                           // as of the Watcher
   };
   explicit Observer(Options options) : options_(std::move(options)) {
     if (!options_.record.empty()) OpenRecord();
@@ -134,6 +136,7 @@ class Observer {
                                          WatchedDock::Watcher{.look = [this](Dock& changed) { Look(changed); },
                                                               .forget = [this] { rows_.clear(); },
                                                               .during = options_.during,
+                                                              .taking = options_.taking,
                                                               .taken = options_.taken});
   }
 
