@@ -94,6 +94,19 @@ def solve(base_url, api_key, model, messages):
     return color == "red"
 """
 
+# Is worth the letters of its one reply.
+SHORT = """
+import openai
+
+SHARED = openai.OpenAI(api_key="none")
+
+def solve(base_url, api_key, prompt):
+    client = SHARED.with_options(base_url=base_url, api_key=api_key, max_retries=0)
+    messages = [{"role": "user", "content": prompt}]
+    text = client.chat.completions.create(model="any", messages=messages, max_tokens=8).choices[0].message.content
+    return {"letters": sum(map(str.isalpha, text))}
+"""
+
 
 class Agents(unittest.TestCase):
     @classmethod
@@ -140,23 +153,30 @@ class Agents(unittest.TestCase):
         self.assertEqual(steps[0]["episode/forks"], 2, "three conversations")
         self.assertIn(log.count("temperature=0.25"), (1, 2), "told of once by the trial of the environment, and by the run")
 
-    def test_forced_calls_go_on_from_their_own_tokens_wherever_they_are_answered(self):
+    def test_forced_calls_go_on_from_their_own_tokens(self):
         model = write_model(self.folder / "model", chat_template=TEMPLATE)
+        steps, _ = self.train("calls", CALLS, TINY | {
+            "model.path": model, "environment.format": "chat", "environment.tool_format": "auto",
+            "data.max_prompt_length": 400, "data.max_response_length": 200,
+        })  # fmt: skip
+        self.assertEqual(steps[0]["episode/turns"], 2)
+        self.assertEqual(steps[0]["episode/forks"], 0)
+        self.assertGreater(steps[0]["episode/observation_tokens"], 5)
+
+    def test_servers_of_rollouts_answer_an_agent_as_the_run_does(self):
+        model = write_model(self.folder / "answers", chat_template=TEMPLATE)
         server = Server(
             self, [tdock, "serve", "--model", model, "--port", "0", "--threads", "1"], r"http://127\.0\.0\.1:(\d+)"
         )
         runs = []
-        for name, servers in (("calls", "[]"), ("served_calls", f"[{server.url}]")):
-            steps, _ = self.train(name, CALLS, TINY | {
-                "model.path": model, "environment.format": "chat", "environment.tool_format": "auto",
-                "data.max_prompt_length": 400, "data.max_response_length": 200, "rollout.servers": servers,
-                "trainer.total_training_steps": 2, "actor.optim.lr": 1e-3,
+        for name, servers in (("alone", "[]"), ("served", f"[{server.url}]")):
+            steps, _ = self.train(name, SHORT, TINY | {
+                "model.path": model, "environment.format": "chat", "data.max_prompt_length": 400, "rollout.n": 4,
+                "rollout.servers": servers, "trainer.total_training_steps": 2, "actor.optim.lr": 1e-3,
             })  # fmt: skip
             for step in steps:
-                self.assertEqual(step["episode/turns"], 2)
-                self.assertEqual(step["episode/forks"], 0)
-                self.assertGreater(step["episode/observation_tokens"], 5)
-            runs.append([step["reward/reward/mean"] for step in steps])
+                self.assertEqual(step.get("rollout_corr/max_abs_diff", 0), 0)
+            runs.append([(step["reward/letters/mean"], step["actor/grad_norm"]) for step in steps])
         self.assertEqual(runs[0], runs[1])
         self.assertGreater(server.answered(), 0)
 
