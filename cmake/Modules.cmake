@@ -40,11 +40,11 @@ tdock_module(dock/service/console COLD USES dock/local core/config core/http LIN
              PRIVATE_LINKS PkgConfig::prometheus)
 tdock_embed(tdock_dock_service_console ${PROJECT_SOURCE_DIR}/src/dock/service/console/page.html
             dock/service/console/page_template.h console::kPageTemplate)
-tdock_module(dock/service/serve COLD NO_TSAN USES dock/service/console dock/service/remote)
+tdock_module(dock/service/program COLD NO_TSAN USES dock/service/console dock/service/remote)
 if(TDOCK_TORCH)  # only trainers use them
   tdock_module(dock/shared USES dock/local PRIVATE_LINKS ${CMAKE_DL_LIBS})
-  tdock_plugin(dock/shared/service USES dock/shared dock/service/remote)
-  target_compile_definitions(tdock_dock_shared PRIVATE TDOCK_DOCK_SERVICE="$<TARGET_FILE_NAME:tdock_dock_shared_service>")
+  tdock_plugin(dock/shared/plugin USES dock/shared dock/service/remote)
+  target_compile_definitions(tdock_dock_shared PRIVATE TDOCK_DOCK_PLUGIN="$<TARGET_FILE_NAME:tdock_dock_shared_plugin>")
 endif()
 
 # ---- Several processes.
@@ -52,9 +52,9 @@ tdock_module(runtime/mesh COLD USES core/tensor)
 tdock_module(runtime/dispatch COLD USES runtime/mesh)
 tdock_module(runtime/processes COLD USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
 tdock_module(runtime/control NO_TSAN USES runtime/processes core/rpc)
-tdock_plugin(runtime/control/service USES runtime/control)
+tdock_plugin(runtime/control/plugin USES runtime/control)
 target_compile_definitions(tdock_runtime_processes PRIVATE
-                           TDOCK_RUNTIME_SERVICE="$<TARGET_FILE_NAME:tdock_runtime_control_service>")
+                           TDOCK_RUNTIME_PLUGIN="$<TARGET_FILE_NAME:tdock_runtime_control_plugin>")
 
 # ---- The Python package.
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtime/control)
@@ -97,17 +97,17 @@ tdock_module(model/decoder TORCH COLD USES model/tensor_torch model/files kernel
 tdock_module(engine/sampling TORCH COLD USES core/base kernels LINKS absl::flat_hash_map)
 tdock_module(engine/cache TORCH COLD USES model/decoder kernels LINKS absl::flat_hash_map)
 tdock_module(engine TORCH COLD USES engine/sampling engine/cache text LINKS absl::flat_hash_map)
-tdock_module(serve/grammar USES text LINKS absl::flat_hash_map)
-tdock_module(serve/protocol NO_TSAN USES serve/grammar core/tensor LINKS nlohmann_json::nlohmann_json)
-tdock_module(serve TORCH COLD USES text/replies serve/protocol serve/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
+tdock_module(inference/grammar USES text LINKS absl::flat_hash_map)
+tdock_module(inference/protocol NO_TSAN USES inference/grammar core/tensor LINKS nlohmann_json::nlohmann_json)
+tdock_module(inference TORCH COLD USES text/replies inference/protocol inference/grammar core/http engine LINKS nlohmann_json::nlohmann_json absl::flat_hash_map
              PRIVATE_LINKS PkgConfig::prometheus)
-if(TARGET tdock_serve)
-  tdock_embed(tdock_serve ${PROJECT_SOURCE_DIR}/src/serve/chat_page.html serve/chat_page.h serve::kChatPage)
+if(TARGET tdock_inference)
+  tdock_embed(tdock_inference ${PROJECT_SOURCE_DIR}/src/inference/chat_page.html inference/chat_page.h inference::kChatPage)
 endif()
 tdock_module(trainer/reward COLD USES text)
 tdock_module(trainer/reward/external COLD USES trainer/reward LINKS absl::flat_hash_map nlohmann_json::nlohmann_json
              PkgConfig::httplib OpenSSL::SSL OpenSSL::Crypto PRIVATE_LINKS PkgConfig::seccomp)
-tdock_module(serve/client COLD USES trainer/reward/external LINKS nlohmann_json::nlohmann_json)
+tdock_module(inference/client COLD USES trainer/reward/external LINKS nlohmann_json::nlohmann_json)
 tdock_embed(tdock_trainer_reward_external ${PROJECT_SOURCE_DIR}/src/trainer/reward/external/code_driver.py
             trainer/reward/external/code_driver.h reward::kCodeDriver)
 tdock_embed_program(tdock_trainer_reward_external rewards
@@ -117,8 +117,8 @@ tdock_module(trainer/environment COLD USES text/replies trainer/reward/external 
 tdock_embed_program(tdock_trainer_environment environments
                     trainer/environment/environments_module.h environment::kEnvironmentsModule
                     _program _tool_schemas _episodes _instances _agent_loops _clients)
-tdock_module(serve/episodes TORCH COLD USES serve trainer/environment LINKS absl::flat_hash_map)
-tdock_plugin(serve/episodes/service TORCH USES serve/episodes)
+tdock_module(inference/episodes TORCH COLD USES inference trainer/environment LINKS absl::flat_hash_map)
+tdock_plugin(inference/episodes/plugin TORCH USES inference/episodes)
 tdock_module(trainer/algo TORCH COLD)
 tdock_module(trainer/run_log NO_TSAN COLD USES core/config LINKS nlohmann_json::nlohmann_json)
 if(TARGET tdock_trainer_run_log)
@@ -150,7 +150,7 @@ tdock_module(trainer/loop TORCH COLD USES trainer/stages trainer/rollout_servers
 tdock_module(trainer/distributed TORCH COLD USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
              runtime/replica runtime/collective/nccl)
 if(TARGET trainer_distributed_test)
-  add_dependencies(trainer_distributed_test tdock_dock_shared_service)
+  add_dependencies(trainer_distributed_test tdock_dock_shared_plugin)
 endif()
 tdock_module(trainer/recipes TORCH COLD USES trainer/loop LONG_TESTS Learning.*)
 tdock_module(trainer/preflight TORCH COLD USES trainer/recipes)
@@ -162,11 +162,11 @@ tdock_module(bench/dock USES bench/harness dock/local)
 tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
 tdock_module(bench/torch TORCH COLD USES bench/harness trainer/recipes kernels)
-tdock_module(bench/serve TORCH COLD USES bench/torch serve LINKS nlohmann_json::nlohmann_json)
+tdock_module(bench/inference TORCH COLD USES bench/torch inference LINKS nlohmann_json::nlohmann_json)
 # bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
 tdock_module(bench/runtime NO_TSAN TORCH COLD USES bench/service trainer/distributed)
-tdock_module(bench/tool TORCH COLD USES bench/dock bench/torch bench/serve bench/service bench/text bench/runtime core/command)
+tdock_module(bench/tool TORCH COLD USES bench/dock bench/torch bench/inference bench/service bench/text bench/runtime core/command)
 tdock_module(cli TORCH COLD USES trainer/preflight runtime/launch core/command)
-tdock_module(cli/serving TORCH COLD USES cli serve serve/client)
+tdock_module(cli/inference TORCH COLD USES cli inference inference/client)
 tdock_module(cli/runs TORCH COLD USES cli trainer/merge trainer/run_page)
 tdock_module(cli/ranks TORCH COLD USES cli trainer/distributed trainer/run_page)

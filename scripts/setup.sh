@@ -18,7 +18,7 @@
 #           measures beside ours: 4 GB, and llama.cpp is compiled for this processor
 #   serve-peers
 #           demo, and .venv-serve-peers with llama.cpp's server, compiled for this processor, and what makes its model, for
-#           bench/peers/serve
+#           bench/peers/inference
 #   evaluators
 #           demo, .venv-evaluators with what evaluates served models, and .venv-smollm2 with a small real one
 #   verifiers

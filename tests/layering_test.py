@@ -47,7 +47,7 @@ OWNED_LIBRARIES = {
     "parquet/": {"data/parquet"},
     "simdjson": {"data", "bench/text", "trainer/run_page"},
     "xxhash": {"core/tensor", "text"},
-    "prometheus/": {"dock/service/console", "serve"},
+    "prometheus/": {"dock/service/console", "inference"},
     "httplib": {"dock/service/console", "trainer/reward/external"},
     "boost/": {"core/http"},
     "grpc": {"core/rpc"},

@@ -37,7 +37,7 @@ Command AddGenerate(CLI::App& app);
 Command AddTokenize(CLI::App& app);
 Command AddExplain(CLI::App& app);
 
-// In tdock-serve (cli/serving), tdock-runs (cli/runs) and tdock-launch (cli/ranks).
+// In tdock-serve (cli/inference), tdock-runs (cli/runs) and tdock-launch (cli/ranks).
 Command AddChat(CLI::App& app);
 Command AddMerge(CLI::App& app);
 Command AddPreflight(CLI::App& app);

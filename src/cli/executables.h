@@ -4,7 +4,7 @@
 namespace tdock::cli {
 
 int RunTdock(int argc, char** argv);        // cli: one process that trains or generates
-int RunTdockServe(int argc, char** argv);   // cli/serving
+int RunTdockServe(int argc, char** argv);   // cli/inference
 int RunTdockRuns(int argc, char** argv);    // cli/runs
 int RunTdockLaunch(int argc, char** argv);  // cli/ranks
 

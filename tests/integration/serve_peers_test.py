@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What bench/peers/serve/peer.py measures, of a program that stands for llama-server:
+"""What bench/peers/inference/peer.py measures, of a program that stands for llama-server:
 tests/integration/serve_peers_test.py TDOCK"""
 
 import json
@@ -13,7 +13,7 @@ from processes import is_running
 from waiting import until
 
 tdock = None
-PEER = pathlib.Path(__file__).resolve().parents[2] / "bench/peers/serve/peer.py"
+PEER = pathlib.Path(__file__).resolve().parents[2] / "bench/peers/inference/peer.py"
 
 # Gives each stream its tokens as fast as it can. Writes its command line and its process down, and what it is asked.
 SERVER = """#!{python}

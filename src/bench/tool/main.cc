@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "bench/dock/dock_benchmarks.h"
 #include "bench/harness/suite.h"
+#include "bench/inference/inference_benchmarks.h"
+#include "bench/inference/stream_load.h"
 #include "bench/runtime/runtime_benchmarks.h"
 #include "bench/runtime/workers.h"
-#include "bench/serve/serve_benchmarks.h"
-#include "bench/serve/stream_load.h"
 #include "bench/service/service_benchmarks.h"
 #include "bench/text/dataset_benchmarks.h"
 #include "bench/text/text_benchmarks.h"
@@ -64,7 +64,7 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
   for (std::vector<Benchmark> group :
        {ServiceBenchmarks(quick), TextBenchmarks(quick), KernelBenchmarks(), GenerateBenchmarks(), ForwardBenchmarks(),
         TrainStepBenchmarks(), SftBenchmarks(), DpoBenchmarks(), LoadBenchmarks(), RecipeBenchmarks(),
-        RuntimeBenchmarks(), ServeBenchmarks()}) {
+        RuntimeBenchmarks(), InferenceBenchmarks()}) {
     std::move(group.begin(), group.end(), std::back_inserter(all));
   }
   AddDatasetBenchmarks(all, quick);

@@ -7,7 +7,7 @@ namespace tdock::dock {
 namespace {
 
 absl::StatusOr<OpenSharedDockFunction*> LoadService() {
-  TDOCK_ASSIGN_OR_RETURN(void* const function, LoadBesideProgram(TDOCK_DOCK_SERVICE, kOpenSharedDock,
+  TDOCK_ASSIGN_OR_RETURN(void* const function, LoadBesideProgram(TDOCK_DOCK_PLUGIN, kOpenSharedDock,
                                                                  "what shares a dock with other processes"));
   return reinterpret_cast<OpenSharedDockFunction*>(function);
 }

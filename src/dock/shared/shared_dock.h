@@ -2,7 +2,7 @@
 //
 // Only a few runs of a trainer share their dock, and to serve it takes gRPC and protobuf, which take time to load, and
 // of which sentencepiece exports a version of its own: in a program linked with both, each would get some of the
-// other's functions. So they are in a separate shared object, built from the module `dock/shared/service`, which lies
+// other's functions. So they are in a separate shared object, built from the module `dock/shared/plugin`, which lies
 // next to the program and is loaded, with its symbols hidden, when the first dock is shared.
 #pragma once
 

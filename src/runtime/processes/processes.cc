@@ -9,7 +9,7 @@ namespace {
 template <class Function>
 absl::StatusOr<Function*> Load(const char* name) {
   TDOCK_ASSIGN_OR_RETURN(void* const function,
-                         LoadBesideProgram(TDOCK_RUNTIME_SERVICE, name, "what speaks to the other processes of a run"));
+                         LoadBesideProgram(TDOCK_RUNTIME_PLUGIN, name, "what speaks to the other processes of a run"));
   return reinterpret_cast<Function*>(function);
 }
 

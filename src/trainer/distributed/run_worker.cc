@@ -64,9 +64,9 @@ absl::Status RunWorker::Prepare() {
   for (const auto& stage : plan_.stages) names.push_back(stage->consumer().name);
   options_.log(names.empty() ? "carries out no stage: with these roles, the run needs fewer processes"
                              : absl::StrCat("carries out ", absl::StrJoin(names, ", ")));
-  stages_ = std::make_unique<ServedStages>(plan_.stages, options_.dock, options_.env);
-  training_ = std::make_unique<ServedTraining>(
-      ServedTraining::Options{.env = options_.env,
+  stages_ = std::make_unique<WorkerStages>(plan_.stages, options_.dock, options_.env);
+  training_ = std::make_unique<WorkerTraining>(
+      WorkerTraining::Options{.env = options_.env,
                               .dock = options_.dock,
                               .policy = policy_,
                               .models = models_,
@@ -117,7 +117,7 @@ absl::Status RunWorker::AddMethods(runtime::MethodTable& methods) {
       if (!whole_ && !has_copy) {
         return absl::FailedPreconditionError("the weights of this process are torn: their update failed");
       }
-      const ServedStages::Signs signs{.check_stop = [this] { return options_.session.status(); },
+      const WorkerStages::Signs signs{.check_stop = [this] { return options_.session.status(); },
                                       .progress = [this, &share] { ShowProgress(share.stage); }};
       TDOCK_ASSIGN_OR_RETURN(const ShareResult result, stages_->Run(share, signs));
       return ToValue(result);

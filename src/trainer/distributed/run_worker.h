@@ -15,11 +15,11 @@
 #include "core/base/workers.h"
 #include "runtime/processes/processes.h"
 #include "tdock/dock.h"
-#include "trainer/distributed/served_stages.h"
-#include "trainer/distributed/served_training.h"
 #include "trainer/distributed/stage_groups.h"
 #include "trainer/distributed/training_groups.h"
 #include "trainer/distributed/weight_transfer.h"
+#include "trainer/distributed/worker_stages.h"
+#include "trainer/distributed/worker_training.h"
 #include "trainer/loop/inputs.h"
 #include "trainer/loop/recipe.h"
 
@@ -62,8 +62,8 @@ class RunWorker {
   WeightFeed served_;
   std::atomic<bool> whole_ = true;  // the weights of the policy: not while some arrive, or after that failed
   Plan plan_;                       // refers to what is above
-  std::unique_ptr<ServedStages> stages_;
-  std::unique_ptr<ServedTraining> training_;
+  std::unique_ptr<WorkerStages> stages_;
+  std::unique_ptr<WorkerTraining> training_;
   WeightReceiver receiver_;
   Mutex mu_;
   std::map<std::string, absl::Time> shown_ TDOCK_GUARDED_BY(mu_);  // the last sign of progress, by stage

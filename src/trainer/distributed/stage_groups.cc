@@ -121,7 +121,7 @@ StageGroups::StageGroups(const Options& options)
 absl::Status StageGroups::Attach(const StagesOfRun& run) {
   policy_ = &run.policy;
   serves_ = run.serves;
-  own_ = std::make_unique<ServedStages>(run.stages, options_.dock, options_.env);
+  own_ = std::make_unique<WorkerStages>(run.stages, options_.dock, options_.env);
   std::set<int> receivers;
   for (const std::unique_ptr<Stage>& stage : run.stages) {
     const std::string& name = stage->consumer().name;
@@ -224,7 +224,7 @@ absl::StatusOr<StageRunner::Round> StageGroups::Run(Stage& stage, const std::str
                       });
   }
   if (own.has_value()) {
-    const ServedStages::Signs signs{.check_stop = [&]() -> absl::Status {
+    const WorkerStages::Signs signs{.check_stop = [&]() -> absl::Status {
                                       TDOCK_RETURN_IF_ERROR(context.check_stop());
                                       return call->Failed() ? absl::CancelledError("another rank has failed")
                                                             : absl::OkStatus();

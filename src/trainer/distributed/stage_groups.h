@@ -19,10 +19,10 @@
 #include "core/base/mutex.h"
 #include "runtime/processes/processes.h"
 #include "tdock/dock.h"
-#include "trainer/distributed/served_stages.h"
 #include "trainer/distributed/stage_call.h"
 #include "trainer/distributed/training_calls.h"
 #include "trainer/distributed/weight_transfer.h"
+#include "trainer/distributed/worker_stages.h"
 #include "trainer/stages/remote_stages.h"
 #include "trainer/stages/training_ranks.h"
 
@@ -88,7 +88,7 @@ class StageGroups final : public RemoteStages {
   bool serves_ = false;
   std::string folder_;  // of the checkpoint that the run goes on from; empty: none
   TrainingCalls training_;
-  std::unique_ptr<ServedStages> own_;  // of this process
+  std::unique_ptr<WorkerStages> own_;  // of this process
   std::unique_ptr<WeightSender> sender_;
   std::vector<int> receivers_;
 

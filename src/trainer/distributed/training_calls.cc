@@ -12,7 +12,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/distributed/served_training.h"
+#include "trainer/distributed/worker_training.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::trainer {

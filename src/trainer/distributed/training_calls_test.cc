@@ -20,7 +20,7 @@
 #include "tdock/column.h"
 #include "tdock/local_dock.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/distributed/served_training.h"
+#include "trainer/distributed/worker_training.h"
 
 namespace tdock::trainer {
 namespace {
@@ -256,7 +256,7 @@ absl::StatusOr<Value> LoadedBy(const std::string& folder) {
   const TrainingGroups groups;
   std::vector<std::unique_ptr<Stage>> stages;
   stages.push_back(std::make_unique<SharedStage>());
-  ServedTraining training({.env = Env::Real(),
+  WorkerTraining training({.env = Env::Real(),
                            .dock = *dock,
                            .policy = policy,
                            .models = models,
@@ -270,7 +270,7 @@ absl::StatusOr<Value> LoadedBy(const std::string& folder) {
   return methods.Call("load_state", {folder}, absl::InfiniteFuture());
 }
 
-TEST(ServedTraining, ReadsNoCheckpointThatIsNotAsItsManifestSays) {
+TEST(WorkerTraining, ReadsNoCheckpointThatIsNotAsItsManifestSays) {
   ASSERT_TRUE(LoadedBy("").ok());
   const std::string folder = NewCheckpoint(3);
   EXPECT_THAT(LoadedBy(folder).status().message(), testing::Not(HasSubstr("has changed")));  // it lacks the model

@@ -6,7 +6,7 @@
 namespace tdock::environment {
 namespace {
 
-constexpr char kService[] = "libtdock_serve_episodes_service.so";
+constexpr char kService[] = "libtdock_inference_episodes_plugin.so";
 
 }  // namespace
 
@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<EpisodeEndpoints>> OpenEpisodeEndpoints(const End
       void* const function,
       LoadBesideProgram(
           kService, kOpenEpisodeEndpoints,
-          "what serves the endpoints of agents (`make build`, or the target tdock_serve_episodes_service)"));
+          "what serves the endpoints of agents (`make build`, or the target tdock_inference_episodes_plugin)"));
   absl::StatusOr<std::unique_ptr<EpisodeEndpoints>> opened;
   (*reinterpret_cast<OpenEpisodeEndpointsFunction*>(function))(options, &opened);
   return opened;

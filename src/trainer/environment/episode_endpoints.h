@@ -4,7 +4,7 @@
 //         ◄── a reply ────────────────────────────────── Answer(): Generated ◄──┘
 //
 // The server knows HTTP and the JSON of requests, which only such agents need. It is a shared object beside the
-// program, built from `serve/episodes/service` and loaded when the first of them begins.
+// program, built from `inference/episodes/plugin` and loaded when the first of them begins.
 #pragma once
 
 #include <cstdint>
