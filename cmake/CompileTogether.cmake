@@ -24,7 +24,7 @@ function(tdock_precompile target)
 endfunction()
 
 # Tests, and modules without a hot loop. Without any optimisation, the plain twins that the dock is compared with take ten
-# times as long; but to optimise what sanitizers add to tests takes longer still.
+# times as long; but to optimise what sanitizers add to other tests takes longer than they do.
 set(cold_options "")
 set(test_options "")
 if(TDOCK_BATCH GREATER 1)

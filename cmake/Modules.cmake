@@ -30,7 +30,7 @@ tdock_module(runtime/launch COLD USES core/base)
 tdock_module(dock/table USES core/tensor LINKS absl::flat_hash_map absl::flat_hash_set absl::btree)
 tdock_module(dock/store USES dock/table)
 tdock_test_suites(dock/testing USES dock/local)
-tdock_module(dock/local USES dock/store TEST_USES dock/testing LONG_TESTS Linear.*)
+tdock_module(dock/local HOT_TESTS USES dock/store TEST_USES dock/testing LONG_TESTS Linear.*)
 tdock_module(dock/compat/mindspeed USES dock/local LINKS absl::flat_hash_map)
 tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
 tdock_module(dock/service/wire USES dock/local LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set

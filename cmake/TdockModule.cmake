@@ -7,8 +7,8 @@ function(tdock_targets variable)
   set(${variable} ${ARGN} PARENT_SCOPE)
 endfunction()
 
-# tdock_module(NAME [TORCH] [COLD] [NO_TSAN] [USES module…] [LINKS target…] [PRIVATE_LINKS target…] [TEST_USES module…]
-#              [ALONE source…] [LONG_TESTS filter])
+# tdock_module(NAME [TORCH] [COLD] [NO_TSAN] [HOT_TESTS] [USES module…] [LINKS target…] [PRIVATE_LINKS target…]
+#              [TEST_USES module…] [ALONE source…] [LONG_TESTS filter])
 #
 # Declares the module src/NAME, such as dock/table: a static library of its *.cc, tdock_dock_table, and one test
 # executable of its *_test.cc, dock_table_test. With TDOCK_FUZZ, also one fuzzer of each *_fuzz.cc, all of them built by
@@ -18,10 +18,11 @@ endfunction()
 # TEST_USES lists the suites (tdock_test_suites) that its test executable has.
 # ALONE lists sources whose headers go with no others: they are compiled one by one, without a precompiled header.
 # NO_TSAN leaves its tests out of builds with ThreadSanitizer: it has no threads, or gRPC does.
+# HOT_TESTS says that its tests compute much, so that they are optimised even where sanitizers slow the compiler down.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores, and get both.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
 function(tdock_module name)
-  cmake_parse_arguments(arg "TORCH;COLD;NO_TSAN" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS;TEST_USES;ALONE" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD;NO_TSAN;HOT_TESTS" "LONG_TESTS" "USES;LINKS;PRIVATE_LINKS;TEST_USES;ALONE" ${ARGN})
   if(arg_TORCH AND NOT TDOCK_TORCH)
     return()
   endif()
@@ -67,7 +68,11 @@ function(tdock_module name)
     add_executable(${id}_test ${tests})
     tdock_targets(suites ${arg_TEST_USES})
     target_link_libraries(${id}_test PRIVATE ${target} ${suites} GTest::gmock GTest::gtest_main)
-    tdock_compile_together(${id}_test ${kind} TEST)
+    if(arg_HOT_TESTS AND TDOCK_SANITIZE)
+      tdock_compile_together(${id}_test ${kind} COLD)
+    else()
+      tdock_compile_together(${id}_test ${kind} TEST)
+    endif()
     # The value of a parameter may be an address, which no two builds have in common: its number names the test.
     set(discovery WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES)
     if(arg_LONG_TESTS)

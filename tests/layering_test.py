@@ -78,7 +78,7 @@ def declared_modules():
     modules = {}
     for body in re.findall(r"tdock_(?:module|python_module|plugin|test_suites)\(([^)]*)\)", text):
         words = body.split()
-        keywords = {"TORCH", "COLD", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS", "TEST_USES", "ALONE", "LONG_TESTS"}
+        keywords = {"TORCH", "COLD", "NO_TSAN", "USES", "LINKS", "PRIVATE_LINKS", "TEST_USES", "ALONE", "HOT_TESTS", "LONG_TESTS"}
         given, part = {"USES": [], "TEST_USES": []}, None
         for word in words[1:]:
             if word in keywords:
