@@ -31,7 +31,7 @@
 
 namespace tdock::dock {
 
-// What the partitions of a dock share, which outlives every call.
+// Parts that the partitions of a dock share, and that outlive every call.
 struct PartitionsShare {
   Clock& clock;
   // As in ServedDockOptions.
@@ -138,14 +138,14 @@ class Partition : public std::enable_shared_from_this<Partition> {
     std::vector<size_t> for_text;
     uint64_t checked_at;  // the table's number of changes
   };
-  // What a call waits for.
+  // The condition that a call waits for.
   struct Wait {
     std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited;
     absl::Time until;
   };
   // The call looks again at once, but others get the lock first.
   struct Again {};
-  // Of one look.
+  // The result of one look.
   template <class T>
   using Outcome = std::variant<absl::StatusOr<T>, Wait, Again>;
   // `waiter`: the call, if it has waited.
@@ -188,7 +188,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   absl::Status CheckValues(const PutRequest& request) const;
   // Which columns of the batch hold bytes that go into columns of text.
   std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
-  // Whether there is room for the claim of a put, which has to wait otherwise.
+  // True if there is room for the claim of a put, which has to wait otherwise.
   absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, const Claim& claim) TDOCK_REQUIRES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
   // The number of the consumer under whose lease a put is.

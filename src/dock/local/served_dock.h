@@ -76,7 +76,7 @@ class ServedDock : public Dock {
   virtual absl::StatusOr<std::shared_ptr<Memory>> MemoryOf(absl::string_view partition) = 0;
 };
 
-// Whether a call may take a millisecond or more of processor time: it accesses many rows or columns, or all of a large
+// True if a call may take a millisecond or more of processor time: it accesses many rows or columns, or all of a large
 // table. `load` is the partition's, including that of the request's lease.
 template <class V>
 bool TakesLong(const typename V::Request& request, const ServedDock::Load& load) {

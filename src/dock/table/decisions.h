@@ -1,5 +1,5 @@
-// What a table allows: decisions over its state, which change nothing. The event that a decision allows may be applied
-// as long as the state is unchanged.
+// Decisions about what a table allows, over its state, which they do not change. The event that a decision allows may
+// be applied as long as the state is unchanged.
 #pragma once
 
 #include <cstdint>
@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<RowId>> CheckLease(const TableState& table, const Lea
 absl::StatusOr<std::vector<RowId>> CheckDrop(const TableState& table, const LeaseRequest& request);
 absl::StatusOr<std::vector<RowId>> CheckRequeue(const TableState& table, const RequeueRequest& request);
 absl::Status CheckSeal(const TableState& table);
-// What to clear: rows, and groups that are forgotten with them.
+// The rows to clear, and the groups that are forgotten with them.
 struct ClearPlan {
   std::vector<RowId> rows;
   std::vector<GroupId> groups;

@@ -105,7 +105,7 @@ class FieldSender {
   }
   static uint64_t ToVarint(absl::Duration value) { return static_cast<uint64_t>(ToWire(value)); }
   void Fixed(uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
-  // What `write` writes, after its length.
+  // Adds the bytes of `write`, after their length.
   template <class Write>
   void Delimited(int number, Write write) {
     std::string body;
@@ -189,7 +189,7 @@ class FieldReceiver {
   uint64_t value = 0;
   absl::string_view bytes = {};
 
-  // Whether there was another field.
+  // Reads the next field; false if there is none.
   bool Next() {
     if (done() || !ok_) return false;
     const uint64_t key = Varint();

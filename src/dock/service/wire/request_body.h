@@ -13,7 +13,7 @@ absl::string_view BodyOf(const v1::Request& request);
 std::string& MutableBody(v1::Request& request, int number);
 // True if a frame follows: a put's, or an image.
 bool HasFrame(const v1::Request& request);
-// What travels as a frame behind the request; null if it has nothing like it.
+// The batch that travels as a frame behind the request; null if it has none.
 template <class Request>
 auto BatchOf(Request& request) {
   if constexpr (requires { request.batch; }) {
