@@ -1,5 +1,6 @@
 #include "trainer/loop/step_report.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -9,10 +10,12 @@
 namespace tdock::trainer {
 namespace {
 
-bool Is(const Metrics& metrics, const std::string& name, double value) {
+std::optional<double> Find(const Metrics& metrics, const std::string& name) {
   const auto found = metrics.find(name);
-  return found != metrics.end() && found->second == value;
+  return found == metrics.end() ? std::nullopt : std::optional(found->second);
 }
+
+bool Is(const Metrics& metrics, const std::string& name, double value) { return Find(metrics, name) == value; }
 
 bool IsPowerOfTwo(int64_t number) { return (number & (number - 1)) == 0; }
 
@@ -20,6 +23,7 @@ bool IsPowerOfTwo(int64_t number) { return (number & (number - 1)) == 0; }
 
 Progress::Figures StepReport::Take(const std::vector<ShownFigure>& shown, int64_t step, const Metrics& metrics) {
   if (step > 0) Note(step, metrics);
+  if (step > 0) NoteServers(step, metrics);
   Progress::Figures figures;
   for (const ShownFigure& one : shown) {
     const auto found = metrics.find(one.metric);
@@ -54,6 +58,23 @@ void StepReport::Note(int64_t step, const Metrics& metrics) {
   }
 }
 
+void StepReport::NoteServers(int64_t step, const Metrics& metrics) {
+  constexpr double kRounding = 1e-3, kFar = 0.2, kGrowth = 10;
+  const std::optional<double> difference = Find(metrics, "rollout_corr/mean_abs_diff");
+  // Without servers, without new weights, or with those of earlier steps, the difference says nothing of servers.
+  if (!difference.has_value() || Find(metrics, "rollout/server_weights_s").value_or(0) == 0 ||
+      Find(metrics, "async/staleness/mean").value_or(0) > 0) {
+    return;
+  }
+  const double most = first_difference_ ? std::min(kFar, std::max(kRounding, kGrowth * *first_difference_)) : kFar;
+  if (!first_difference_.has_value()) first_difference_ = difference;
+  if (*difference <= most || !IsPowerOfTwo(++by_other_weights_)) return;
+  log_(absl::StrCat("warning: in step ", step, " training finds log-probabilities that differ by ", *difference,
+                    " on average from the servers' (", *first_difference_, " in the first step; ", by_other_weights_,
+                    " such steps so far): rollout.servers may answer with other weights than they were sent. See "
+                    "docs/rollout-servers.md; algorithm.rollout_correction.rollout_is weights such answers"));
+}
+
 std::string StepReport::Advice() const {
   return absl::StrCat(
       "Remedies: more samples per prompt (rollout.n), a higher rollout.temperature, another rule or function for "
@@ -76,6 +97,8 @@ void StepReport::Save(State& state) const {
   state.SetInteger("steps", steps_);
   state.SetInteger("without_gradient", without_gradient_);
   state.SetInteger("without_reward", without_reward_);
+  state.SetInteger("by_other_weights", by_other_weights_);
+  state.SetNumber("first_difference", first_difference_.value_or(-1));
 }
 
 absl::Status StepReport::Load(const State& state) {
@@ -83,6 +106,9 @@ absl::Status StepReport::Load(const State& state) {
   TDOCK_ASSIGN_OR_RETURN(steps_, state.Integer("steps"));
   TDOCK_ASSIGN_OR_RETURN(without_gradient_, state.Integer("without_gradient"));
   TDOCK_ASSIGN_OR_RETURN(without_reward_, state.Integer("without_reward"));
+  TDOCK_ASSIGN_OR_RETURN(by_other_weights_, state.Integer("by_other_weights"));
+  TDOCK_ASSIGN_OR_RETURN(const double first, state.Number("first_difference"));
+  if (first >= 0) first_difference_ = first;
   return absl::OkStatus();
 }
 

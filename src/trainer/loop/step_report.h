@@ -1,10 +1,11 @@
 // Tells people of the steps of a run while it works: figures on the line of its progress, and warnings where it learns
-// nothing.
+// nothing, or where servers answer with other weights than they were sent.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ struct ShownFigure {
   bool hides_zero = false;
 };
 
-// Its state is how many steps there were, and how many of them had nothing to learn from. Used by one thread at a time.
+// Its state is what the warnings depend on. Used by one thread at a time.
 class StepReport final : public Stateful {
  public:
   // `log` gets the warnings.
@@ -34,6 +35,8 @@ class StepReport final : public Stateful {
   //
   // Warns after the first step without a gradient, and of later ones when their number has doubled; likewise while the
   // reward was 0 in every step. A step has no gradient if critic/rewards/equal_share is 1 or actor/grad_norm is 0.
+  // Likewise of steps whose answers are by servers that were sent this step's weights, if rollout_corr/mean_abs_diff is
+  // above 0.2, or above 0.001 and ten times the first such step's: roundings do not grow, other weights do.
   Progress::Figures Take(const std::vector<ShownFigure>& shown, int64_t step, const Metrics& metrics);
 
   // Warns if no step had a gradient, or a reward. Call it at the end of the run.
@@ -44,12 +47,14 @@ class StepReport final : public Stateful {
 
  private:
   void Note(int64_t step, const Metrics& metrics);
+  void NoteServers(int64_t step, const Metrics& metrics);
   // Ways out, as far as the metrics of the last step tell.
   std::string Advice() const;
 
   const std::function<void(const std::string&)> log_;
   std::map<std::string, Progress::Figure> validated_;  // by their metrics
-  int64_t steps_ = 0, without_gradient_ = 0, without_reward_ = 0;
+  int64_t steps_ = 0, without_gradient_ = 0, without_reward_ = 0, by_other_weights_ = 0;
+  std::optional<double> first_difference_;  // between servers and training
   bool at_max_ = false;  // the rewards of the last step: none can be greater
 };
 

@@ -19,6 +19,11 @@ auto Shows(const std::string& name, double value, const std::string& note = "") 
                Field(&Progress::Figure::note, note));
 }
 
+// Of a step whose answers are by servers that were sent its weights.
+Metrics Served(double difference) {
+  return {{"rollout/server_weights_s", 0.1}, {"rollout_corr/mean_abs_diff", difference}};
+}
+
 class StepReportTest : public testing::Test {
  protected:
   // The numbers of the steps that are warned of.
@@ -83,7 +88,10 @@ TEST_F(StepReportTest, RewardsThatWereAlwaysZeroAreToldOfThoughThereIsAGradient)
 
 TEST_F(StepReportTest, GoesOnCountingWhereAnotherProcessStopped) {
   const Metrics equal = {{"critic/rewards/equal_share", 1}};
-  WarnedOf(1, 3, equal);
+  WarnedOf(1, 2, equal);
+  Metrics third = Served(0);
+  third.merge(Metrics(equal));
+  WarnedOf(3, 3, third);
   State state;
   state.Set("report", report_);
   std::vector<std::string> log;
@@ -91,8 +99,37 @@ TEST_F(StepReportTest, GoesOnCountingWhereAnotherProcessStopped) {
   EXPECT_EQ(state.Get("report", other), absl::OkStatus());
   other.Take({}, 4, equal);
   EXPECT_THAT(log, ElementsAre(Mentions({"step 4 ", "4 of 4"})));
+  other.Take({}, 5, Served(0.1));
+  EXPECT_THAT(log, SizeIs(2)) << "it knows the first difference";
   // Older checkpoints have none of it.
   EXPECT_EQ(State().Get("report", other), absl::OkStatus());
+}
+
+TEST_F(StepReportTest, ServersThatAnswerWithOtherWeightsAreToldOf) {
+  EXPECT_THAT(WarnedOf(1, 3, Served(1e-6)), IsEmpty());
+  EXPECT_THAT(WarnedOf(4, 6, Served(9e-4)), IsEmpty()) << "roundings of a small model";
+  EXPECT_THAT(WarnedOf(7, 11, Served(2e-3)), ElementsAre(7, 8, 10));
+  EXPECT_THAT(log_[0], Mentions({"warning: ", "step 7 ", "0.002", "1e-06", "rollout.servers", "rollout_is"}));
+}
+
+TEST_F(StepReportTest, RoundingsOfServersAreNotToldOfUnlessTheyGrowTenfold) {
+  EXPECT_THAT(WarnedOf(1, 1, Served(0.015)), IsEmpty());
+  EXPECT_THAT(WarnedOf(2, 20, Served(0.12)), IsEmpty());
+  EXPECT_THAT(WarnedOf(21, 21, Served(0.16)), ElementsAre(21));
+}
+
+TEST_F(StepReportTest, AServerWithAnotherModelIsToldOfAtOnce) {
+  EXPECT_THAT(WarnedOf(1, 4, Served(0.7)), ElementsAre(1, 2, 4));
+}
+
+TEST_F(StepReportTest, AnswersOfEarlierWeightsAndOfThisProcessAreNotToldOf) {
+  Metrics stale = Served(0.7);
+  stale["async/staleness/mean"] = 1.5;
+  EXPECT_THAT(WarnedOf(1, 4, stale), IsEmpty());
+  Metrics unsent = Served(0.7);
+  unsent["rollout/server_weights_s"] = 0;
+  EXPECT_THAT(WarnedOf(5, 8, unsent), IsEmpty());
+  EXPECT_THAT(WarnedOf(9, 12, {{"rollout_corr/mean_abs_diff", 0.7}}), IsEmpty());
 }
 
 TEST_F(StepReportTest, ARecipeWithoutRewardsIsNotWarnedOf) {
