@@ -49,8 +49,9 @@ class Dock {
  public:
   virtual ~Dock() = default;
 
-  // Starts any of the calls below that are verbs (verbs.h). It is answered once, on any thread, possibly before this
-  // returns. Waiting ends with the request's deadline, or its `cancel`; a dock in another process waits here.
+  // Starts any of the calls below that are verbs (verbs.h). It is answered once, on any thread: before this returns, if
+  // the call blocks; otherwise at any time. Waiting ends with the request's deadline, or its `cancel`. A dock in another
+  // process always waits here.
   virtual void Start(const AnyCall& call) = 0;
 
   // If the partition exists with equal options, does nothing; with different ones: AlreadyExists, naming the

@@ -131,7 +131,7 @@ class LocalDock final : public ServedDock {
       call.template Reply<V>(On(V(), request));
     } else {
       absl::StatusOr<std::shared_ptr<Partition>> found = Find(request.partition);
-      if (!found.ok()) return call.template Reply<V>(found.status());
+      if (!found.ok()) return call.template Reply<V>(std::move(found).status());
       (*found)->template Start<V>(call);
     }
   }

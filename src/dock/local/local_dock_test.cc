@@ -8,27 +8,29 @@
 namespace tdock::dock {
 namespace {
 
-// Wakes nobody, and tells the time of the last alarm.
+// Wakes nobody by itself, and tells until when the last waiter would have slept.
 class SleepyClock final : public Clock {
  public:
   absl::Time Now() override { return absl::UnixEpoch(); }
-  void Wait(CondVar& cv, Mutex& mu, absl::Time) override TDOCK_REQUIRES(mu) { cv.Wait(mu); }
-  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()>) override TDOCK_EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    alarm_ = at;
-    changed_.NotifyAll();
-    return AlarmId(at, 0);
+  void Wait(CondVar& cv, Mutex& mu, absl::Time deadline) override TDOCK_REQUIRES(mu) {
+    {
+      MutexLock lock(mu_);
+      deadline_ = deadline;
+      changed_.NotifyAll();
+    }
+    cv.Wait(mu);
   }
+  std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()>) override { return AlarmId(at, 0); }
   void CancelAlarm(const AlarmId&) override {}
-  void AwaitAlarm(absl::Time at) TDOCK_EXCLUDES(mu_) {
+  void AwaitDeadline(absl::Time deadline) TDOCK_EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (alarm_ != at) changed_.Wait(mu_);
+    while (deadline_ != deadline) changed_.Wait(mu_);
   }
 
  private:
   Mutex mu_;
   CondVar changed_;
-  absl::Time alarm_ TDOCK_GUARDED_BY(mu_);
+  absl::Time deadline_ TDOCK_GUARDED_BY(mu_);
 };
 
 TEST(LocalDock, QuotesNamesOfAnyKind) {
@@ -80,12 +82,12 @@ TEST(LocalDock, AWaiterWakesForTheEndOfALeaseThatBeganWhileItWaited) {
     status = dock->Take({.partition = "p", .consumer = "x", .min = 2, .max = 2, .deadline = absl::InfiniteFuture()})
                  .status();
   });
-  clock.AwaitAlarm(absl::InfiniteFuture());
+  clock.AwaitDeadline(absl::InfiniteFuture());
   PutRequest put{.partition = "p"};
   ASSERT_TRUE(put.batch.Add("a", Column::FromValues<float>({1})).ok());
   ASSERT_TRUE(dock->Put(put).ok());
   ASSERT_TRUE(dock->Take({.partition = "p", .consumer = "x"}).ok());
-  clock.AwaitAlarm(absl::UnixEpoch() + absl::Seconds(30));
+  clock.AwaitDeadline(absl::UnixEpoch() + absl::Seconds(30));
   ASSERT_TRUE(dock->DropPartition("p").ok());
   waiter.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

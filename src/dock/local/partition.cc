@@ -27,7 +27,11 @@ void Partition::WakeAll(WakeList wake, WorkQueue* work) {
 }
 
 Partition::Cleanup::~Cleanup() {
-  WakeAll(std::move(wake), partition.work_);
+  if (more == nullptr) {
+    WakeAll(std::move(wake), partition.work_);
+  } else {
+    more->insert(more->end(), wake.begin(), wake.end());
+  }
   if (compactions.empty()) return;
   constexpr int64_t kMuchToCopy = 1 << 20;
   int64_t bytes = 0;

@@ -65,8 +65,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   }
 
   absl::Status Matches(const PartitionOptions& options) TDOCK_EXCLUDES(mu_);
-  // Starts a verb of one partition. Those that wait are answered, without a lock, on the thread that ends the wait: a
-  // thread of another call, of the clock's alarms or of the dock, or the thread that requests the stop.
+  // Starts a verb of one partition. One that waits blocks this thread, or is answered, without a lock, on the thread
+  // that ends the wait: a thread of another call, of the clock's alarms or of the dock, or the thread that requests the
+  // stop.
   template <class V>
   void Start(const AnyCall& call) TDOCK_EXCLUDES(mu_) {
     if constexpr (requires(typename V::Request request) { request.cancel; }) {
@@ -77,9 +78,9 @@ class Partition : public std::enable_shared_from_this<Partition> {
   }
   template <class V>
   ResultOf<V> Ask(const typename V::Request& request) TDOCK_EXCLUDES(mu_) {
-    Awaited<ResultOf<V>> result;
-    Start<V>(AnyCall::Of<V>(request, &result));
-    return result.Take();
+    std::optional<ResultOf<V>> result;
+    Start<V>(AnyCall::Blocking<V>(request, result));
+    return *std::move(result);
   }
   absl::StatusOr<std::string> Export() TDOCK_EXCLUDES(mu_);
 
@@ -106,6 +107,8 @@ class Partition : public std::enable_shared_from_this<Partition> {
   struct Cleanup {
     ~Cleanup();
     Partition& partition;
+    // Where the calls to wake go; null: it wakes them.
+    WakeList* more = nullptr;
     WakeList wake = {};
     std::vector<std::shared_ptr<Block>> garbage = {};
     std::vector<BlockStore::Compaction> compactions = {};
@@ -160,19 +163,22 @@ class Partition : public std::enable_shared_from_this<Partition> {
   ResultOf<V> Do(const typename V::Request& request) TDOCK_EXCLUDES(mu_);
   template <class V>
   void StartWaiting(const AnyCall& call) TDOCK_EXCLUDES(mu_);
-  // Looks until the call is answered, or waits: then `waiting` is made, or queued again. Adds the calls that can go on
-  // to `wake`.
+  // Looks until the call is answered, or waits without a thread. `waiting` is made when it first waits. `more`: as in
+  // Cleanup.
   template <class V>
-  void LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList& wake) noexcept
+  void LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>> waiting, WakeList* more) noexcept
       TDOCK_EXCLUDES(mu_);
-  template <class V, class Looked>
-  void Answer(const AnyCall& call, absl::StatusOr<Looked> looked, bool waited) TDOCK_EXCLUDES(mu_);
+  template <class V>
+  auto LookOnce(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList* more) TDOCK_EXCLUDES(mu_);
   template <class V>
   auto LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
+  template <class V>
+  void EndWait(WaitingCall<V>& waiting) TDOCK_REQUIRES(mu_);
   // The rest of a put that has looked.
-  absl::StatusOr<PutResult> Finish(const PutRequest& request, absl::StatusOr<Admitted> admitted) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<PutResult> Finish(const PutRequest& request, absl::StatusOr<Admitted>&& admitted) TDOCK_EXCLUDES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
+  void Wake(Waiter& waiter) TDOCK_EXCLUDES(mu_);
   // Chooses the calls that can be served now, or never can be.
   void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);

@@ -91,7 +91,7 @@ Partition::Outcome<Partition::Admitted> Partition::Look(const PutRequest& reques
   return admitted;
 }
 
-absl::StatusOr<PutResult> Partition::Finish(const PutRequest& request, absl::StatusOr<Admitted> admitted) {
+absl::StatusOr<PutResult> Partition::Finish(const PutRequest& request, absl::StatusOr<Admitted>&& admitted) {
   if (!admitted.ok()) return admitted.status();
   auto& [claim, columns, placements, for_text, checked_at] = *admitted;
   const absl::Status written = Write(request.batch, for_text, placements);

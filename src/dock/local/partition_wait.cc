@@ -81,9 +81,15 @@ void Partition::BytesWereFreed() {
   WakePutters(cleanup.wake);
 }
 
+void Partition::Wake(Waiter& waiter) {
+  Cleanup cleanup{*this};
+  MutexLock lock(mu_);
+  waits_.Wake(waiter, cleanup.wake);
+}
+
 // ---- The calls.
 
-// Holds no thread. Looks again on the thread that lets it go on.
+// Looks again on its own thread if the call blocks one, otherwise on the thread that lets it go on.
 template <class V>
 class Partition::WaitingCall final : public Waiter, public std::enable_shared_from_this<WaitingCall<V>> {
  public:
@@ -94,17 +100,19 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
 
   // Called once, after its first look and without a lock.
   void WatchCancel() {
-    if (cancel_.stop_possible()) cancelled_.emplace(cancel_, LookLater());
+    if (cancel_.stop_possible()) cancelled_.emplace(cancel_, WakeIt{this->weak_from_this()});
   }
 
   void Wake(WakeList& more) override {
-    if (PostIfLong()) return;
-    std::shared_ptr<WaitingCall> self = this->shared_from_this();
-    partition_->LookUntilItWaits<V>(call_, self, more);
+    if (call_.blocks()) return changed_.NotifyAll();
+    if (!PostIfLong()) partition_->LookUntilItWaits<V>(call_, this->shared_from_this(), &more);
   }
 
   bool SetAlarm() override {
-    if (partition_->work_ == nullptr) return alarm_.Set(this->until, LookLater());
+    if (call_.blocks()) {
+      changed_.NotifyAll();  // so that it learns the new deadline
+      return true;
+    }
     return alarm_.Set(this->until, [weak = this->weak_from_this()] {
       if (const auto call = weak.lock()) call->LookAtWork();
     });
@@ -112,6 +120,13 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
 
  private:
   friend class Partition;
+
+  struct WakeIt {
+    void operator()() const {
+      if (const auto call = waiting.lock()) call->partition_->Wake(*call);
+    }
+    std::weak_ptr<WaitingCall> waiting;
+  };
 
   bool PostIfLong() {
     WorkQueue* const work = partition_->work_;
@@ -126,13 +141,9 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
     return true;
   }
   void LookNow() { WakeAll({this->shared_from_this()}, partition_->work_); }
-  std::function<void()> LookLater() {
-    return [weak = this->weak_from_this()] {
-      if (const auto call = weak.lock()) call->LookNow();
-    };
-  }
-  // For a thread that must not be kept busy.
+  // For the thread of the alarms, which must not be kept busy where there is another.
   void LookAtWork() {
+    if (partition_->work_ == nullptr) return LookNow();
     MutexLock lock(partition_->mu_);
     if (!over_) partition_->work_->Post(partition_.get(), [call = this->shared_from_this()] { call->LookNow(); });
   }
@@ -140,11 +151,19 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
   const std::shared_ptr<Partition> partition_;
   const AnyCall call_;
   const std::stop_token cancel_;
+  CondVar changed_;
   // Guarded by the partition's lock.
   bool over_ = false;
   Alarm alarm_;
-  std::optional<std::stop_callback<std::function<void()>>> cancelled_;
+  std::optional<std::stop_callback<WakeIt>> cancelled_;
 };
+
+template <class V>
+void Partition::EndWait(WaitingCall<V>& waiting) {
+  waits_.End(waiting);
+  waiting.over_ = true;
+  waiting.alarm_.Cancel();
+}
 
 template <class V>
 auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, Cleanup& cleanup) {
@@ -164,7 +183,7 @@ auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>&
   }
   auto outcome = Look(request, waiting.get(), cleanup);
   if (waited) {
-    if (outcome.index() == 0) waits_.End(*waiting);
+    if (outcome.index() == 0) EndWait(*waiting);
     // It may leave units or room to others.
     if (consumer.has_value()) WakeTakers(*consumer, cleanup.wake);
     if (put) WakePutters(cleanup.wake);
@@ -189,64 +208,53 @@ auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>&
 }
 
 template <class V>
-void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting,
-                                 WakeList& wake) noexcept {
-  for (;;) {
-    const bool waited = waiting != nullptr;
-    decltype(Look(call.request<V>(), nullptr, std::declval<Cleanup&>())) outcome;
-    {
-      Cleanup cleanup{*this};
-      {
-        MutexLock lock(mu_);
-        if (waited && waiting->over_) return;
-        try {
-          outcome = LookOrWait<V>(call, waiting, cleanup);
-        } catch (const std::bad_alloc& error) {
-          outcome = NoMemory(absl::StrCat("a ", V::kName, " that may wait"), error);
-          if (waiting != nullptr) {
-            waits_.Leave(*waiting);
-            waits_.End(*waiting);
-          }
-        }
-        if (outcome.index() == 0 && waiting != nullptr) {
-          waiting->over_ = true;
-          waiting->alarm_.Cancel();
-        }
-      }
-      wake.insert(wake.end(), cleanup.wake.begin(), cleanup.wake.end());
-      cleanup.wake.clear();
+auto Partition::LookOnce(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, WakeList* more) {
+  using Result = decltype(Look(call.request<V>(), nullptr, std::declval<Cleanup&>()));
+  Cleanup cleanup{*this, more};
+  MutexLock lock(mu_);
+  if (waiting != nullptr) {
+    if (waiting->over_) return Result(Wait());
+    while (call.blocks() && waiting->waiting && clock_.Now() < waiting->until) {
+      clock_.Wait(waiting->changed_, mu_, waiting->until);
     }
-    if (outcome.index() == 0) return Answer<V>(call, std::get<0>(std::move(outcome)), waiting != nullptr);
-    if (!waited && waiting != nullptr) waiting->WatchCancel();
-    if (std::holds_alternative<Wait>(outcome)) return;
+  }
+  try {
+    return LookOrWait<V>(call, waiting, cleanup);
+  } catch (const std::bad_alloc& error) {
+    if (waiting != nullptr) {
+      waits_.Leave(*waiting);
+      EndWait(*waiting);
+    }
+    return Result(NoMemory(absl::StrCat("a ", V::kName, " that may wait"), error));
   }
 }
 
-template <class V, class Looked>
-void Partition::Answer(const AnyCall& call, absl::StatusOr<Looked> looked, bool waited) {
-  if constexpr (!std::is_same_v<V, verbs::Put>) {
-    call.Reply<V>(std::move(looked));
-  } else if (!waited || !looked.ok()) {
-    call.Reply<V>(Finish(call.request<V>(), std::move(looked)));
-  } else {
-    // Whoever lets a put go on need not copy its data.
-    const auto admitted = std::make_shared<absl::StatusOr<Looked>>(std::move(looked));
-    call.ReplyBy<V>([self = shared_from_this(), put = &call.request<V>(), admitted] {
-      return self->Finish(*put, std::move(*admitted));
-    });
+template <class V>
+void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCall<V>> waiting,
+                                 WakeList* more) noexcept {
+  for (;;) {
+    const bool waited = waiting != nullptr;
+    auto outcome = LookOnce<V>(call, waiting, more);
+    if (auto* const looked = std::get_if<0>(&outcome)) {
+      if constexpr (std::is_same_v<V, verbs::Put>) {
+        call.Reply<V>(Finish(call.request<V>(), std::move(*looked)));
+      } else {
+        call.Reply<V>(std::move(*looked));
+      }
+      if (waiting != nullptr) calls_.End();
+      return;
+    }
+    if (!waited && waiting != nullptr) waiting->WatchCancel();
+    if (!call.blocks() && std::holds_alternative<Wait>(outcome)) return;
   }
-  if (waited) calls_.End();
 }
 
 template <class V>
 void Partition::StartWaiting(const AnyCall& call) {
   if constexpr (std::is_same_v<V, verbs::Put>) {
-    if (absl::Status status = CheckValues(call.request<V>()); !status.ok()) return call.Reply<V>(status);
+    if (absl::Status status = CheckValues(call.request<V>()); !status.ok()) return call.Reply<V>(std::move(status));
   }
-  std::shared_ptr<WaitingCall<V>> waiting;
-  WakeList wake;
-  LookUntilItWaits<V>(call, waiting, wake);
-  WakeAll(std::move(wake), work_);
+  LookUntilItWaits<V>(call, nullptr, nullptr);
 }
 
 template void Partition::StartWaiting<verbs::Put>(const AnyCall& call);

@@ -72,82 +72,52 @@ absl::Status CheckChoice(const std::vector<size_t>& chosen, size_t candidates, i
   return absl::OkStatus();
 }
 
-int64_t CountOf(const Offer& offer) { return std::min(offer.max, offer.takeable.size()); }
-
-class FirstComeSampler final : public UnitSampler {
- public:
-  absl::StatusOr<std::vector<RowId>> Choose(const Offer& offer) const override {
-    std::vector<RowId> units;
-    units.reserve(static_cast<size_t>(CountOf(offer)));
-    offer.takeable.First(CountOf(offer), units);
-    return units;
+absl::StatusOr<std::vector<RowId>> AskSampler(CustomSampler& sampler, const Offer& offer) {
+  std::vector<Candidate> candidates;
+  std::vector<size_t> chosen;
+  try {
+    std::vector<RowId> window;
+    const int64_t wanted = std::max(sampler.Window(offer.max), offer.max);
+    offer.takeable.First(std::min(wanted, offer.takeable.size()), window);
+    for (RowId unit : window) candidates.push_back(offer.candidate(unit));
+    chosen = sampler.Choose(candidates, offer.min, offer.max, offer.seed);
+  } catch (const std::exception& error) {
+    return absl::InternalError(EscapeUnprintable(error.what()));
+  } catch (...) {
+    return absl::InternalError("threw something other than a std::exception");
   }
-};
-
-class UniformSampler final : public UnitSampler {
- public:
-  absl::StatusOr<std::vector<RowId>> Choose(const Offer& offer) const override {
-    std::vector<RowId> units;
-    Rng rng(offer.seed);
-    offer.takeable.Select(DrawPlaces(CountOf(offer), offer.takeable.size(), rng), units);
-    return units;
-  }
-};
-
-// Asks a custom sampler.
-class CandidateSampler final : public UnitSampler {
- public:
-  explicit CandidateSampler(std::shared_ptr<CustomSampler> sampler, std::string name = {})
-      : sampler_(std::move(sampler)), name_(std::move(name)) {}
-
-  absl::StatusOr<std::vector<RowId>> Choose(const Offer& offer) const override {
-    absl::StatusOr<std::vector<RowId>> units = ChooseCandidates(offer);
-    if (units.ok() || name_.empty()) return units;
-    return Annotate(units.status(), absl::StrCat("sampler '", name_, "'"));
-  }
-
- private:
-  absl::StatusOr<std::vector<RowId>> ChooseCandidates(const Offer& offer) const {
-    std::vector<Candidate> candidates;
-    std::vector<size_t> chosen;
-    try {
-      std::vector<RowId> window;
-      const int64_t wanted = std::max(sampler_->Window(offer.max), offer.max);
-      offer.takeable.First(std::min(wanted, offer.takeable.size()), window);
-      for (RowId unit : window) candidates.push_back(offer.candidate(unit));
-      chosen = sampler_->Choose(candidates, offer.min, offer.max, offer.seed);
-    } catch (const std::exception& error) {
-      return absl::InternalError(EscapeUnprintable(error.what()));
-    } catch (...) {
-      return absl::InternalError("threw something other than a std::exception");
-    }
-    TDOCK_RETURN_IF_ERROR(CheckChoice(chosen, candidates.size(), offer.min, offer.max));
-    std::vector<RowId> units;
-    for (size_t position : chosen) units.push_back(candidates[position].row);
-    return units;
-  }
-
-  const std::shared_ptr<CustomSampler> sampler_;
-  const std::string name_;
-};
+  TDOCK_RETURN_IF_ERROR(CheckChoice(chosen, candidates.size(), offer.min, offer.max));
+  std::vector<RowId> units;
+  for (size_t position : chosen) units.push_back(candidates[position].row);
+  return units;
+}
 
 }  // namespace
 
-std::shared_ptr<const UnitSampler> SamplerFor(const ConsumerOptions& options, const CustomSamplers& samplers) {
-  static const auto first_come = std::make_shared<const FirstComeSampler>();
-  static const auto uniform = std::make_shared<const UniformSampler>();
-  static const auto balanced = std::make_shared<const CandidateSampler>(std::make_shared<BalancedSampler>());
+absl::StatusOr<std::vector<RowId>> ChooseUnits(const ConsumerOptions& options, const CustomSamplers& samplers,
+                                               const Offer& offer) {
+  const int64_t count = std::min(offer.max, offer.takeable.size());
+  std::vector<RowId> units;
   switch (options.sampler) {
     case Sampler::kFirstCome:
-      return first_come;
-    case Sampler::kUniform:
-      return uniform;
-    case Sampler::kLengthBalanced:
-      return balanced;
+      units.reserve(static_cast<size_t>(count));
+      offer.takeable.First(count, units);
+      return units;
+    case Sampler::kUniform: {
+      Rng rng(offer.seed);
+      offer.takeable.Select(DrawPlaces(count, offer.takeable.size(), rng), units);
+      return units;
+    }
+    case Sampler::kLengthBalanced: {
+      BalancedSampler sampler;
+      return AskSampler(sampler, offer);
+    }
     case Sampler::kCustom:
       break;
   }
-  return std::make_shared<const CandidateSampler>(samplers.at(options.custom_sampler), options.custom_sampler);
+  absl::StatusOr<std::vector<RowId>> chosen = AskSampler(*samplers.at(options.custom_sampler), offer);
+  if (chosen.ok()) return chosen;
+  return Annotate(chosen.status(), absl::StrCat("sampler '", options.custom_sampler, "'"));
 }
 
 }  // namespace tdock::dock

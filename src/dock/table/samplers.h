@@ -23,17 +23,11 @@ struct Offer {
   absl::FunctionRef<Candidate(RowId)> candidate;
 };
 
-// Stateless, but for custom ones.
-class UnitSampler {
- public:
-  virtual ~UnitSampler() = default;
-  // The chosen units, `min` to `max` of them. Internal if a custom sampler fails.
-  virtual absl::StatusOr<std::vector<RowId>> Choose(const Offer& offer) const = 0;
-};
-
 using CustomSamplers = std::map<std::string, std::shared_ptr<CustomSampler>>;
 
-// `samplers` has the one that the options name.
-std::shared_ptr<const UnitSampler> SamplerFor(const ConsumerOptions& options, const CustomSamplers& samplers);
+// The units that the consumer's sampler chooses, `min` to `max` of them. Internal if a custom sampler fails. `samplers`
+// has the one that the options name.
+absl::StatusOr<std::vector<RowId>> ChooseUnits(const ConsumerOptions& options, const CustomSamplers& samplers,
+                                               const Offer& offer);
 
 }  // namespace tdock::dock

@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<RowId>> Choose(const TableState& table, uint32_t inde
   const uint64_t seed = DeriveSeed(DeriveSeed(consumer.options().seed, share.takes), static_cast<uint64_t>(rank));
   const auto candidate = [&](RowId unit) { return CandidateOf(table, consumer, unit, length_of); };
   TDOCK_ASSIGN_OR_RETURN(std::vector<RowId> units,
-                         SamplerFor(consumer.options(), samplers)->Choose({share.takeable, min, max, seed, candidate}));
+                         ChooseUnits(consumer.options(), samplers, {share.takeable, min, max, seed, candidate}));
   return RowsOfUnits(table, consumer, std::move(units));
 }
 
