@@ -2,24 +2,38 @@
 
 namespace tdock::dock {
 
-void Consumer::CountState(RowState state, int64_t change) {
-  if (state == kReady) counts.ready += change;
-  if (state == kLeased) counts.leased += change;
-  if (state == kDone || state == kUncommitted) counts.done += change;
-  if (state == kUncommitted) counts.uncommitted += change;
+// Entering adds rows, leaving takes them away.
+template <bool kEnters>
+void Consumer::ChangeState(RowState state, RowId first, int64_t count) {
+  const int64_t change = kEnters ? count : -count;
+  const auto change_set = [&](IdSet& ids) {
+    const RowId end = first + static_cast<RowId>(count);
+    kEnters ? ids.Insert(first, end) : ids.Erase(first, end);
+  };
+  switch (state) {
+    case kReady:
+      counts.ready += change;
+      break;
+    case kLeased:
+      counts.leased += change;
+      break;
+    case kUncommitted:
+      counts.uncommitted += change;
+      [[fallthrough]];
+    case kDone:
+      counts.done += change;
+      break;
+    case kQuarantined:
+      change_set(quarantined_);
+      break;
+    default:
+      change_set(waiting_);
+  }
 }
 
-void Consumer::EnterState(RowState state, RowId first, int64_t count) {
-  CountState(state, count);
-  if (IsWaiting(state)) waiting_.Insert(first, first + static_cast<RowId>(count));
-  if (state == kQuarantined) quarantined_.Insert(first, first + static_cast<RowId>(count));
-}
+void Consumer::EnterState(RowState state, RowId first, int64_t count) { ChangeState<true>(state, first, count); }
 
-void Consumer::LeaveState(RowState state, RowId first, int64_t count) {
-  CountState(state, -count);
-  if (IsWaiting(state)) waiting_.Erase(first, first + static_cast<RowId>(count));
-  if (state == kQuarantined) quarantined_.Erase(first, first + static_cast<RowId>(count));
-}
+void Consumer::LeaveState(RowState state, RowId first, int64_t count) { ChangeState<false>(state, first, count); }
 
 void Consumer::CountInGroup(Group& group, RowState state, int32_t count) const {
   Group::Counts& of_group = group.counts[group_slot_];

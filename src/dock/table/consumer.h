@@ -124,7 +124,8 @@ class Consumer {
     return columns;
   }
   UnitState UnitStateOf(const Group& group) const;
-  void CountState(RowState state, int64_t change);
+  template <bool kEnters>
+  void ChangeState(RowState state, RowId first, int64_t count);
   Share& ShareOf(uint64_t ordinal) { return shares_[ordinal % shares_.size()]; }
   void MoveUnits(Share& share, RowId first, int64_t count, UnitState from, UnitState to, int32_t age);
 
