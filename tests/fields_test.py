@@ -37,10 +37,11 @@ def lists():
 
 def check_numbers():
     """Messages number the fields of a struct in the order of its list."""
-    of = {struct: [field for field in fields if field != "cancel"] for struct, fields in lists().items()}
+    frames = {"batch": "whether a frame follows", "image": "whether a frame follows"}
+    of = {struct: [frames.get(field, field) for field in fields if field != "cancel"] for struct, fields in lists().items()}
     of["RegisterRequest"] = ["partition", *of["ConsumerOptions"]]
     for struct, told in re.findall(r"^\| (\w+) \| (1 .*) \|$", (ROOT / "docs/wire-format.md").read_text(), re.MULTILINE):
-        if struct in of and struct not in ("ColumnStatus", "PutRequest", "ImportRequest"):  # which have numbers of their own
+        if struct in of and struct not in ("ColumnStatus", "PutRequest"):  # which have numbers of their own
             right = ", ".join(f"{number} {field}" for number, field in enumerate(of[struct], 1))
             assert told == right, f"docs/wire-format.md has {struct} as {told}; it is {right}"
 

@@ -3,7 +3,7 @@
 // A partition is a table. Its rows are samples, its columns are fields. A consumer is a stage: it says which columns it
 // reads and writes, and the dock hands it each row once, when every column that it reads is ready. For each consumer,
 //
-//             every column it reads is there        Take                 Put with the lease, Complete
+//             every column it reads is there        Take                Fill with the lease, Complete
 //   waiting ────────────────────────────────► ready ────────► leased ──────────────────────────────► done ◄── Drop
 //                                             ▲ ▲                │ │
 //                                             │ └────────────────┘ │ the lease expired for
@@ -43,15 +43,15 @@ namespace tdock {
 class AnyCall;
 class PartitionHandle;
 
-// Thread-safe. Only Take, Fetch and puts of new rows wait, and only until their deadline; a call never waits while
+// Thread-safe. Only Take, Fetch and Put wait, and only until their deadline; a call never waits while
 // another one copies data.
 class Dock {
  public:
   virtual ~Dock() = default;
 
   // Starts any of the calls below that are verbs (verbs.h). It is answered once, on any thread: before this returns, if
-  // the call blocks; otherwise at any time. Waiting ends with the request's deadline, or its `cancel`. A dock in another
-  // process always waits here.
+  // the call blocks; otherwise at any time. Waiting ends with the request's deadline, or its `cancel`. A dock in
+  // another process always waits here.
   virtual void Start(const AnyCall& call) = 0;
 
   // If the partition exists with equal options, does nothing; with different ones: AlreadyExists, naming the
@@ -81,9 +81,11 @@ class Dock {
   // the cells that they were computed from are sent back later: clear them, or keep the consumer.
   absl::Status DropConsumer(absl::string_view partition, absl::string_view consumer);
 
-  // All or nothing. Copies the data. Without a lease, any client may fill empty cells, sealed or not; a sealed
-  // partition accepts no new rows.
+  // Adds rows. All or nothing. Copies the data. A sealed partition accepts no new rows.
   absl::StatusOr<PutResult> Put(const PutRequest& request);
+  // Puts cells and tags of rows that exist, in a sealed partition too. All or nothing. Copies the data. Without a
+  // lease, any client may fill empty cells.
+  absl::Status Fill(const FillRequest& request);
 
   // Returns as soon as `min` are takeable, with as many as are, up to `max`. In a sealed partition `min` is lowered to
   // the number that can still come. The cost does not depend on the size of the table.
@@ -160,6 +162,7 @@ class PartitionHandle {
   absl::Status RegisterConsumer(const ConsumerOptions& options) const;
   absl::Status DropConsumer(absl::string_view consumer) const;
   absl::StatusOr<PutResult> Put(PutRequest request) const;
+  absl::Status Fill(FillRequest request) const;
   absl::StatusOr<Taken> Take(TakeRequest request) const;
   absl::StatusOr<Rows> Fetch(FetchRequest request) const;
   absl::Status Complete(LeaseRequest request) const;

@@ -26,7 +26,7 @@ struct PartitionOptions {
   // it. None: rows stay until they are cleared.
   std::vector<std::string> retain_for = {};
   // The partition's budget; 0: no limit. Puts of new rows wait until they fit, in order of arrival, and for whole
-  // groups at once; puts to existing rows never wait. Counted are also the missing rows of groups that were begun, and
+  // groups at once; fills of existing rows never wait. Counted are also the missing rows of groups that were begun, and
   // bytes that only views hold. Every row counts for at least row_bytes (0: for the average of all rows), however few
   // bytes it has so far.
   int64_t max_rows = 0;

@@ -67,13 +67,44 @@ struct RowRequest {
   TDOCK_FIELDS(RowRequest, partition, row)
 };
 
+// New rows.
 struct PutRequest {
   std::string partition = {};
-  // At least one row and one column, except as described at new_rows and tags.
+  // At least one row and one column, except as described at new_rows.
   Batch batch = {};
   // With an empty batch: the number of rows to create without cells.
   int64_t new_rows = 0;
-  // The row that each row of the batch fills, all different. Empty: new rows.
+  // The group of each row. Empty: rows without a group, which is possible if the group size is 1.
+  std::vector<GroupId> groups = {};
+  // The size of the groups that this put starts; 0: the partition's.
+  int64_t group_size = 0;
+  // The key of each row, unique in the partition; an empty string for a row without one. The rules for names apply.
+  std::vector<std::string> keys = {};
+  // One for each row, or one for all rows.
+  std::vector<Tags> tags = {};
+  // The version of the weights that made these cells.
+  int64_t weights_version = kNoWeightsVersion;
+  // Until when to wait for room, in a partition with a budget. In the past: do not wait.
+  absl::Time deadline = absl::InfinitePast();
+  std::stop_token cancel = {};
+
+  TDOCK_FIELDS(PutRequest, partition, batch, new_rows, groups, group_size, keys, tags, weights_version, deadline,
+               cancel)
+};
+
+struct PutResult {
+  // The new ids, one for each row.
+  std::vector<RowId> rows = {};
+
+  TDOCK_FIELDS(PutResult, rows)
+};
+
+// Cells and tags of existing rows.
+struct FillRequest {
+  std::string partition = {};
+  // At least one column, unless there are tags. A row for each of `rows`.
+  Batch batch = {};
+  // All different.
   std::vector<RowId> rows = {};
   // With a lease, `rows` must belong to it and the columns must be among those that its consumer writes; the rows are
   // then done for that consumer. The lease's other rows stay leased.
@@ -82,17 +113,11 @@ struct PutRequest {
   bool keep = false;
   // The step that completes the rows, if the lease is a checkpointed consumer's: above the last that it committed.
   int64_t step = kNoStep;
-  // The group of each new row. Empty: rows without a group, which is possible if the group size is 1.
-  std::vector<GroupId> groups = {};
-  // The size of the groups that this put starts; 0: the partition's.
-  int64_t group_size = 0;
-  // The key of each new row, unique in the partition; an empty string for a row without one. The rules for names apply.
-  std::vector<std::string> keys = {};
-  // One for each row, or one for all rows. Existing rows keep their other tags; for them the batch may be empty.
+  // One for each row, or one for all rows. Rows keep their other tags.
   std::vector<Tags> tags = {};
   // The cells are not complete: only consumers that write the column and have it in reads_optional get them, and they
   // make no row ready. They are replaced without `overwrite`, and what replaces them continues them: see Rows::Pieces.
-  // Under a lease, the rows are given back instead of completed, and their age grows by one. For existing rows only.
+  // Under a lease, the rows are given back instead of completed, and their age grows by one.
   bool partial = false;
   // The epoch of each row when it was handed out, for results that are put without a lease: FailedPrecondition if a row
   // was sent back since. Empty: not checked.
@@ -102,19 +127,9 @@ struct PutRequest {
   bool overwrite = false;
   // The version of the weights that made these cells.
   int64_t weights_version = kNoWeightsVersion;
-  // Until when to wait for room for new rows, in a partition with a budget. In the past: do not wait.
-  absl::Time deadline = absl::InfinitePast();
-  std::stop_token cancel = {};
 
-  TDOCK_FIELDS(PutRequest, partition, batch, new_rows, rows, lease, keep, step, groups, group_size, keys, tags, partial,
-               epochs, overwrite, weights_version, deadline, cancel)
-};
-
-struct PutResult {
-  // One for each row of the batch: the new ids, or those of the request.
-  std::vector<RowId> rows = {};
-
-  TDOCK_FIELDS(PutResult, rows)
+  TDOCK_FIELDS(FillRequest, partition, batch, rows, lease, keep, step, tags, partial, epochs, overwrite,
+               weights_version)
 };
 
 struct TakeRequest {
@@ -162,7 +177,7 @@ struct LeaseRequest {
   LeaseId lease = kNoLease;
   // Empty: all rows that the lease still holds.
   std::vector<RowId> rows = {};
-  // As in PutRequest. For Complete only.
+  // As in FillRequest. For Complete only.
   int64_t step = kNoStep;
 
   TDOCK_FIELDS(LeaseRequest, partition, lease, rows, step)
@@ -381,6 +396,7 @@ struct Nothing {};
   V(RegisterConsumer, RegisterRequest, Nothing, register_consumer, 13, true)           \
   V(DropConsumer, ConsumerRequest, Nothing, drop_consumer, 14, false)                  \
   V(Put, PutRequest, PutResult, put, 15, false)                                        \
+  V(Fill, FillRequest, Nothing, fill, 39, false)                                       \
   V(Take, TakeRequest, Taken, take, 16, true)                                          \
   V(Fetch, FetchRequest, Rows, fetch, 17, true)                                        \
   V(Complete, LeaseRequest, Nothing, complete, 18, false)                              \

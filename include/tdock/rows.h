@@ -55,7 +55,7 @@ struct Cell {
   std::span<const std::byte> bytes = {};
   // Of a cell that was made in several pieces, the smallest.
   int64_t weights_version = kNoWeightsVersion;
-  // It was put with PutRequest::partial.
+  // It was put with FillRequest::partial.
   bool partial = false;
 };
 

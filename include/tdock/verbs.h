@@ -85,7 +85,7 @@ template <class V, class Dock>
 ResultOf<V> Ask(Dock& dock, const typename V::Request& request) {
   std::optional<ResultOf<V>> result;
   dock.Start(AnyCall::Blocking<V>(request, result));
-  return *std::move(result);
+  return std::move(result).value();
 }
 
 // Calls f.operator()<V>() of the verb with this number. False if there is none.

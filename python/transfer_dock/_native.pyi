@@ -7,7 +7,7 @@ from typing import Any, overload
 from numpy import int64, integer, uint64
 from numpy.typing import NDArray
 
-from transfer_dock.arguments import Keys, Names
+from transfer_dock.arguments import Keys, Names, RowsLike
 from transfer_dock.status import Kind
 
 class Column:
@@ -182,7 +182,13 @@ class Dock:
     def close(self) -> None: ...
     def import_partition(self, image: bytes, /) -> None: ...
     def put(
-        self, data: dict[str, Any] | None, timeout: float | None, cancel: Cancel | None, /, **request: Any
+        self,
+        data: dict[str, Any] | None,
+        rows: RowsLike | None,
+        timeout: float | None,
+        cancel: Cancel | None,
+        /,
+        **request: Any,
     ) -> NDArray[uint64]: ...
     def take(
         self, timeout: float | None, cancel: Cancel | None, /, **request: Any

@@ -275,11 +275,15 @@ class DockCalls:
         if data is not None and type(data) is not dict:
             data = by_name(data)
         lease_id = lease.lease if isinstance(lease, Taken) else lease
-        ids = self._native.put(
-            data, timeout, cancel, partition=partition, rows=rows, new_rows=new_rows, lease=lease_id or 0, keep=keep,
-            step=step, groups=groups, group_size=group_size, keys=keys, tags=tags, partial=partial, epochs=epochs,
-            overwrite=overwrite, weights_version=weights_version,
-        )  # fmt: skip
+        # Some are for new rows, others for rows that exist: the extension refuses what does not belong together.
+        given = {
+            "lease": lease_id, "keep": keep, "step": step, "groups": groups, "keys": keys, "tags": tags,
+            "partial": partial, "epochs": epochs, "overwrite": overwrite, "weights_version": weights_version,
+        }  # fmt: skip
+        given = {name: value for name, value in given.items() if value is not None and value is not False}
+        sizes = {"new_rows": new_rows, "group_size": group_size}
+        given |= {name: size for name, size in sizes.items() if type(size) is not int or size != 0}
+        ids = self._native.put(data, rows, timeout, cancel, partition=partition, **given)
         if not keep:
             _are_over(lease, ids)
         return ids

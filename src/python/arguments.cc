@@ -237,8 +237,13 @@ std::string ArgumentFor(absl::string_view field) {
   return field == "lease_duration" ? "lease_seconds" : std::string(field);
 }
 
-void CheckAllRead(const nb::kwargs& given, size_t read) {
-  if (read != given.size()) Raise(absl::InvalidArgumentError(absl::StrCat("unknown arguments among ", Shown(given))));
+void CheckAllRead(const nb::kwargs& given, std::span<const std::string> read, absl::string_view why) {
+  for (const auto& [name, value] : given) {
+    const std::string argument = Utf8(name, "the name of an argument");
+    if (std::ranges::count(read, argument) == 0) {
+      Raise(absl::InvalidArgumentError(absl::StrCat("'", argument, "' was given, but ", why)));
+    }
+  }
 }
 
 void Read(nb::handle given, const char* argument, std::vector<Tags>& field) {

@@ -66,32 +66,32 @@ void Read(nanobind::handle given, const char* argument, Enum& field) {
 
 // The argument for a field: of the same name, but for a few.
 std::string ArgumentFor(absl::string_view field);
-// InvalidArgument unless all of the arguments were read.
-void CheckAllRead(const nanobind::kwargs& given, size_t read);
+// InvalidArgument for an argument that was not read; `why` there is none.
+void CheckAllRead(const nanobind::kwargs& given, std::span<const std::string> read, absl::string_view why);
 
-// Reads fields, and those of structs in it, by name. Returns how many of the arguments were read.
+// Reads fields, and those of structs in it, by name. Adds the arguments that were read.
 template <HasFields T>
-size_t ReadFields(const nanobind::kwargs& given, T& value) {
-  size_t count = 0;
+void ReadFields(const nanobind::kwargs& given, T& value, std::vector<std::string>& all_read) {
   const auto read = [&](const char* name, auto& field) {
     if constexpr (std::is_same_v<decltype(field), ConsumerOptions&>) {
-      count += ReadFields(given, field);
+      ReadFields(given, field, all_read);
     } else if constexpr (requires { Read(given, name, field); }) {
-      const std::string argument = ArgumentFor(name);
+      std::string argument = ArgumentFor(name);
       if (!given.contains(argument.c_str())) return;
       Read(given[argument.c_str()], argument.c_str(), field);
-      ++count;
+      all_read.push_back(std::move(argument));
     }
   };
   ForEachField(read, value);
-  return count;
 }
 
 // A struct of what is given by name. Other fields keep their defaults, as do those that Python cannot give.
 template <HasFields T>
-T FromArguments(const nanobind::kwargs& given) {
+T FromArguments(const nanobind::kwargs& given, absl::string_view why = "this call has no such argument") {
   T value;
-  CheckAllRead(given, ReadFields(given, value));
+  std::vector<std::string> read;
+  ReadFields(given, value, read);
+  if (read.size() != given.size()) CheckAllRead(given, read, why);
   return value;
 }
 

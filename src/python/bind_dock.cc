@@ -60,12 +60,18 @@ bool NamesNothing(nb::handle given, const std::vector<uint64_t>& numbers) {
   return !given.is_none() && numbers.empty();
 }
 
-// `given`: the other fields of the request, by name.
-nb::object PutRows(DockHandle& self, nb::handle data, nb::handle timeout, const Cancel* cancel,
+// `rows`: None for new ones. `given`: the other fields of the request, by name.
+nb::object PutRows(DockHandle& self, nb::handle data, nb::handle rows, nb::handle timeout, const Cancel* cancel,
                    const nb::kwargs& given) {
-  auto request = FromArguments<PutRequest>(given);
-  request.deadline = DeadlineAfter(timeout);
-  if (NamesNothing(given["rows"], request.rows))
+  const absl::Time deadline = DeadlineAfter(timeout);
+  if (rows.is_none()) {
+    auto request = FromArguments<PutRequest>(given, "it is for rows that exist: name them in 'rows'");
+    request.deadline = deadline;
+    return Put(self, std::move(request), data, TokenOf(cancel));
+  }
+  auto request = FromArguments<FillRequest>(given, "it is for new rows: leave out 'rows'");
+  request.rows = Numbers(rows, "rows");
+  if (request.rows.empty())
     Raise(absl::InvalidArgumentError("'rows' is empty: there is nothing to put; None means new rows"));
   return Put(self, std::move(request), data, TokenOf(cancel));
 }
@@ -190,7 +196,8 @@ nb::object CallVerb(DockHandle& self, const nb::kwargs& given) {
 void BindVerbs(nb::class_<DockHandle>& dock) {
   const auto bind = [&]<class V>() {
     constexpr bool kWaits = requires(typename V::Request waits) { waits.cancel; };
-    if constexpr (!kWaits && !std::is_same_v<V, verbs::ImportPartition>) dock.def(V::kName, &CallVerb<V>);
+    constexpr bool kHasBatch = std::is_same_v<V, verbs::ImportPartition> || std::is_same_v<V, verbs::Fill>;
+    if constexpr (!kWaits && !kHasBatch) dock.def(V::kName, &CallVerb<V>);
   };
 #define TDOCK_BIND(Verb, RequestOf, ReplyOf, name, number, repeatable) bind.template operator()<verbs::Verb>();
   TDOCK_VERBS(TDOCK_BIND)
@@ -216,7 +223,7 @@ void BindDock(nb::module_& module) {
              const absl::string_view bytes(image.c_str(), image.size());
              Ask(self, [&](Dock& one) { return one.ImportPartition(bytes); });
            })
-      .def("put", &PutRows, "data"_a.none(), "timeout"_a.none(), "cancel"_a.none(), "fields"_a)
+      .def("put", &PutRows, "data"_a.none(), "rows"_a.none(), "timeout"_a.none(), "cancel"_a.none(), "fields"_a)
       .def("take", &TakeRows, "timeout"_a.none(), "cancel"_a.none(), "fields"_a)
       .def("fetch", &FetchRows, "timeout"_a.none(), "cancel"_a.none(), "fields"_a);
   BindVerbs(dock);

@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "python/batches.h"
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/rows.h"
 #include "python/wait.h"
 
@@ -14,7 +15,7 @@ namespace nb = nanobind;
 namespace tdock::python {
 namespace {
 
-// Above this size, a put of new rows waits for room at once instead of being tried first: it would be sent twice.
+// Above this size, a put waits for room at once instead of being tried first: it would be sent twice.
 constexpr int64_t kLargeBytes = 1 << 20;
 
 int64_t BytesOf(const Batch& batch) {
@@ -58,42 +59,57 @@ class Reading {
   absl::StatusOr<IncomingBatch> columns_ = absl::UnknownError("not read");
 };
 
-absl::StatusOr<PutResult> PutOnce(DockHandle& handle, PutRequest request, absl::StatusOr<IncomingBatch> columns,
-                                  const std::stop_token& cancel) {
-  TDOCK_RETURN_IF_ERROR(columns.status());
-  TDOCK_ASSIGN_OR_RETURN(request.batch, MakeBatch(*std::move(columns)));
-  const std::shared_ptr<OpenDock> open = handle.Open();
-  const absl::Time deadline = request.deadline;
-  const int64_t bytes = BytesOf(request.batch);
+using Ids = std::vector<RowId>;
+
+absl::StatusOr<Ids> Send(OpenDock& open, PutRequest request, const std::stop_token& cancel) {
   const auto shared = std::make_shared<PutRequest>(std::move(request));
   WaitingCall<absl::StatusOr<PutResult>> call;
-  call.run = [dock = open->dock, shared](absl::Time until, std::stop_token token) {
+  call.run = [dock = open.dock, shared](absl::Time until, std::stop_token token) {
     shared->deadline = until;
     shared->cancel = std::move(token);
     return dock->Put(*shared);
   };
-  // Only new rows wait.
-  call.deadline = shared->rows.empty() ? deadline : absl::InfinitePast();
-  call.ask_first = bytes <= kLargeBytes;
-  call.ended_by = {cancel, open->closing.get_token()};
-  absl::StatusOr<PutResult> result = Wait(std::move(call));
-  if (result.ok() && shared->lease != kNoLease && !shared->keep) {
-    open->leases.End(shared->partition, shared->lease, shared->rows);
+  call.deadline = shared->deadline;
+  call.ask_first = BytesOf(shared->batch) <= kLargeBytes;
+  call.ended_by = {cancel, open.closing.get_token()};
+  TDOCK_ASSIGN_OR_RETURN(PutResult result, Wait(std::move(call)));
+  return std::move(result.rows);
+}
+absl::StatusOr<Ids> Send(OpenDock& open, FillRequest request, const std::stop_token&) {
+  absl::Status status;
+  {
+    const GilRelease release;
+    status = open.dock->Fill(request);
   }
-  return result;
+  TDOCK_RETURN_IF_ERROR(status);
+  if (request.lease != kNoLease && !request.keep) open.leases.End(request.partition, request.lease, request.rows);
+  return std::move(request.rows);
+}
+
+template <class Request>
+absl::StatusOr<Ids> PutOnce(DockHandle& handle, Request request, absl::StatusOr<IncomingBatch> columns,
+                            const std::stop_token& cancel) {
+  TDOCK_RETURN_IF_ERROR(columns.status());
+  TDOCK_ASSIGN_OR_RETURN(request.batch, MakeBatch(*std::move(columns)));
+  const std::shared_ptr<OpenDock> open = handle.Open();
+  return Send(*open, std::move(request), cancel);
 }
 
 }  // namespace
 
-nb::object Put(DockHandle& handle, PutRequest request, nb::handle data, const std::stop_token& cancel) {
+template <class Request>
+nb::object Put(DockHandle& handle, Request request, nb::handle data, const std::stop_token& cancel) {
   ReleaseDeferred();
   Reading reading(handle, request.partition, data);
-  absl::StatusOr<PutResult> result = PutOnce(handle, request, reading.Take(), cancel);
-  if (absl::IsInvalidArgument(result.status()) && reading.ReadAgain()) {
-    result = PutOnce(handle, std::move(request), reading.Take(), cancel);
+  absl::StatusOr<Ids> ids = PutOnce(handle, request, reading.Take(), cancel);
+  if (absl::IsInvalidArgument(ids.status()) && reading.ReadAgain()) {
+    ids = PutOnce(handle, std::move(request), reading.Take(), cancel);
   }
   ReleaseDeferred();
-  return ArrayOf(ValueOrRaise(std::move(result)).rows);
+  return ArrayOf(ValueOrRaise(std::move(ids)));
 }
+
+template nb::object Put(DockHandle& handle, PutRequest request, nb::handle data, const std::stop_token& cancel);
+template nb::object Put(DockHandle& handle, FillRequest request, nb::handle data, const std::stop_token& cancel);
 
 }  // namespace tdock::python

@@ -153,8 +153,8 @@ TEST_P(RestartedServer, KnowsLeasesOfBeforeAsSuchAndServesItsClientsAgain) {
               Fails(absl::StatusCode::kFailedPrecondition, {absl::StrCat("lease ", taken->lease), "started"}));
   const absl::StatusOr<absl::Time> renew = dock->Renew(kPartition, taken->lease);
   EXPECT_TRUE(absl::IsFailedPrecondition(renew.status())) << renew.status();
-  PutRequest put{.partition = kPartition, .batch = MakeBatch(2, 100), .rows = {0, 1}, .lease = taken->lease};
-  const absl::Status published = dock->Put(put).status();
+  FillRequest put{.partition = kPartition, .batch = MakeBatch(2, 100), .rows = {0, 1}, .lease = taken->lease};
+  const absl::Status published = dock->Fill(put);
   EXPECT_TRUE(absl::IsFailedPrecondition(published)) << published;
   EXPECT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(2, 100)}).status(), absl::OkStatus());
   const absl::StatusOr<Taken> again = dock->Take({.partition = kPartition, .consumer = kConsumer, .max = 2});

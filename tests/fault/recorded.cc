@@ -60,11 +60,11 @@ bool IsOver(const absl::Status& status) {
 
 absl::Status Finish(Dock& dock, const Taken& taken, const std::vector<int64_t>& marks, bool publish) {
   if (!publish) return dock.Complete({.partition = kPartition, .lease = taken.lease});
-  PutRequest put{
+  FillRequest put{
       .partition = kPartition, .rows = {taken.rows.ids().begin(), taken.rows.ids().end()}, .lease = taken.lease};
   const std::vector<float> scores(marks.size(), 1.0f);
   TDOCK_RETURN_IF_ERROR(put.batch.Add("score", Column::FromValues<float>(scores)));
-  return dock.Put(put).status();
+  return dock.Fill(put);
 }
 
 }  // namespace

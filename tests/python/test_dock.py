@@ -169,6 +169,22 @@ def test_what_is_no_list_of_rows_is_refused(flow: td.Dock) -> None:
             flow.release("p", 1, wrong)  # type: ignore[arg-type]
 
 
+def test_what_is_for_new_rows_and_what_is_for_rows_that_exist_do_not_mix(flow: td.Dock) -> None:
+    ids = flow.put("p", {"prompt": ["a"]})
+    for name, value in [
+        ("lease", 1), ("keep", True), ("step", 0), ("partial", True), ("epochs", [0]), ("overwrite", True),
+    ]:  # fmt: skip
+        with raising(td.InvalidArgument, f"'{name}'", "'rows'"):
+            flow.put("p", {"prompt": ["b"]}, **{name: value})  # type: ignore[arg-type]
+    for name, value in [("new_rows", 1), ("groups", [1]), ("group_size", 2), ("keys", ["k"])]:
+        with raising(td.InvalidArgument, f"'{name}'", "new rows"):
+            flow.put("p", {"reward": [1.0]}, rows=ids, **{name: value})  # type: ignore[arg-type]
+    with raising(td.InvalidArgument, "'timeout'"):
+        flow.put("p", {"reward": [1.0]}, rows=ids, timeout=-1)
+    flow.put("p", rows=ids, tags={"split": "easy"})
+    assert flow.status("p").rows == 1 and flow.row_status("p", 0).tags == {"split": "easy"}
+
+
 def test_epochs_are_not_cut(flow: td.Dock) -> None:
     ids = flow.put("p", {"prompt": ["a"]})
     with raising(td.InvalidArgument, "'epochs'", "4294967296", "2^32"):

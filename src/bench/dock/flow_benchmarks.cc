@@ -87,10 +87,10 @@ class Pipeline {
         TDOCK_ASSIGN_OR_RETURN(const auto right, taken->rows.Get<float>(row, reads[1]));
         for (size_t i = 0; i < left.size(); ++i) sums.push_back(left[i] + right[i]);
       }
-      PutRequest put{.partition = kPartition, .lease = taken->lease};
+      FillRequest put{.partition = kPartition, .lease = taken->lease};
       put.rows.assign(taken->rows.ids().begin(), taken->rows.ids().end());
       TDOCK_RETURN_IF_ERROR(put.batch.Add(ColumnName(stage + 2), Column::FromValues<float>(sums, {kCellFloats})));
-      TDOCK_RETURN_IF_ERROR(dock_->Put(put).status());
+      TDOCK_RETURN_IF_ERROR(dock_->Fill(put));
     }
   }
 

@@ -62,19 +62,19 @@ class Rollouts {
     return taken.lease;
   }
   absl::Status Respond(const std::vector<RowId>& rows, LeaseId lease, int64_t version, bool partial = false) {
-    PutRequest put{.partition = kPartition, .rows = rows, .lease = lease, .partial = partial};
+    FillRequest put{.partition = kPartition, .rows = rows, .lease = lease, .partial = partial};
     put.weights_version = version;
     TDOCK_RETURN_IF_ERROR(put.batch.Add("response", Lists(rows.size())));
-    return dock_->Put(put).status();
+    return dock_->Fill(put);
   }
   // Rollout and reward.
   absl::Status Finish(const std::vector<RowId>& rows, int64_t version) {
     TDOCK_ASSIGN_OR_RETURN(const LeaseId rollout, Take("rollout", rows));
     TDOCK_RETURN_IF_ERROR(Respond(rows, rollout, version));
     TDOCK_ASSIGN_OR_RETURN(const LeaseId reward, Take("reward", rows));
-    PutRequest put{.partition = kPartition, .rows = rows, .lease = reward};
+    FillRequest put{.partition = kPartition, .rows = rows, .lease = reward};
     TDOCK_RETURN_IF_ERROR(put.batch.Add("score", Column::FromValues<float>(std::vector<float>(rows.size(), 1))));
-    return dock_->Put(put).status();
+    return dock_->Fill(put);
   }
   absl::Status Clear(const std::vector<RowId>& rows) {
     return dock_->Clear({.partition = kPartition, .rows = rows}).status();

@@ -69,11 +69,11 @@ class DockFaults : public testing::Test {
   }
 
   template <class T = float>
-  absl::StatusOr<PutResult> TryPut(const std::string& column, const std::vector<T>& values,
-                                   std::vector<RowId> rows = {}, LeaseId lease = kNoLease) {
-    PutRequest put{.partition = "p", .rows = std::move(rows), .lease = lease};
+  absl::Status TryFill(const std::string& column, const std::vector<T>& values, std::vector<RowId> rows,
+                       LeaseId lease = kNoLease) {
+    FillRequest put{.partition = "p", .rows = std::move(rows), .lease = lease};
     EXPECT_EQ(put.batch.Add(column, Column::FromValues<T>(values)), absl::OkStatus());
-    return dock_->Put(put);
+    return dock_->Fill(put);
   }
   std::vector<RowId> PutNew(const std::vector<float>& a, std::vector<GroupId> groups = {}) {
     PutRequest put{.partition = "p", .groups = std::move(groups)};
@@ -130,9 +130,9 @@ TEST_F(DockFaults, AGroupSamplerNeverMixesTwoPrompts) {
               .custom_sampler = sampler == Sampler::kCustom ? "counting" : ""});
     const std::vector<RowId> rows = PutNew({0, 1, 2, 3}, {70, 70, 80, 80});
     const auto fill = [&](std::vector<RowId> of) {
-      PutRequest put{.partition = "p", .rows = of};
+      FillRequest put{.partition = "p", .rows = of};
       EXPECT_EQ(put.batch.Add("b", Column::FromStrings(std::vector<std::string>(of.size(), "text"))), absl::OkStatus());
-      EXPECT_EQ(dock_->Put(put).status(), absl::OkStatus());
+      EXPECT_EQ(dock_->Fill(put), absl::OkStatus());
     };
     fill({rows[1], rows[2]});
     EXPECT_EQ(TryTake(1, 2).status().code(), Code::kDeadlineExceeded);
@@ -146,7 +146,7 @@ TEST_F(DockFaults, ARowIdThatNobodyWasGivenNeverStandsForAnotherRow) {
   Create();
   const std::vector<RowId> rows = PutNew({1, 2});
   for (const RowId id : {static_cast<RowId>(-1), static_cast<RowId>(-2), static_cast<RowId>(rows.back() + 1)}) {
-    EXPECT_EQ(TryPut("b", {7}, {id}).status().code(), Code::kNotFound);
+    EXPECT_EQ(TryFill("b", {7}, {id}).code(), Code::kNotFound);
     EXPECT_EQ(dock_->Fetch({.partition = "p", .rows = {rows[0], id}, .columns = {"a"}}).status().code(),
               Code::kNotFound);
     EXPECT_EQ(dock_->Clear({.partition = "p", .rows = {id}}).status().code(), Code::kNotFound);
@@ -178,13 +178,12 @@ TEST_F(DockFaults, APutOfAnotherDTypeIsRefusedAndMarksNothingReady) {
   Create();
   Register();
   const std::vector<RowId> rows = PutNew({1});
-  PutRequest put{.partition = "p", .rows = rows};
+  FillRequest put{.partition = "p", .rows = rows};
   ASSERT_EQ(put.batch.Add("b", Column::MakeDense(DType::kF16, {}, 1, Buffer::Allocate(2))), absl::OkStatus());
-  const absl::Status status = dock_->Put(put).status();
+  const absl::Status status = dock_->Fill(put);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("'b' holds float32[]; given float16[]"));
-  put.rows.clear();
-  EXPECT_EQ(dock_->Put(put).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(dock_->Put({.partition = "p", .batch = put.batch}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(Status().columns[1].ready_cells, 0);
   EXPECT_EQ(Status().rows, 1);
 }
@@ -201,11 +200,11 @@ TEST_F(DockFaults, ACrashedConsumerLosesNothing) {
 TEST_F(DockFaults, AFailedPutIsAnError) {
   Create();
   const std::vector<RowId> rows = PutNew({1});
-  EXPECT_FALSE(TryPut("a", {2}, rows).ok());
-  EXPECT_FALSE(TryPut("no such column", {2}, rows).ok());
-  EXPECT_FALSE(TryPut("b", {2}, {rows[0] + 1}).ok());
-  EXPECT_FALSE(TryPut("b", {2}, rows, /*lease=*/9).ok());
-  EXPECT_FALSE(TryPut<int64_t>("b", {2}, rows).ok());
+  EXPECT_FALSE(TryFill("a", {2}, rows).ok());
+  EXPECT_FALSE(TryFill("no such column", {2}, rows).ok());
+  EXPECT_FALSE(TryFill("b", {2}, {rows[0] + 1}).ok());
+  EXPECT_FALSE(TryFill("b", {2}, rows, /*lease=*/9).ok());
+  EXPECT_FALSE(TryFill<int64_t>("b", {2}, rows).ok());
   EXPECT_EQ(Status().columns[1].ready_cells, 0);
 }
 
@@ -218,8 +217,8 @@ TEST_F(DockFaults, ALatePutAfterAClearIsRefused) {
   ASSERT_EQ(*dock_->Clear({.partition = "p", .everything = true}), 2);
   // The next step's rows do not stand where the old ones stood.
   PutNew({3, 4});
-  EXPECT_FALSE(TryPut("b", {5, 6}, rows, taken->lease).ok());
-  EXPECT_EQ(TryPut("b", {5, 6}, rows).status().code(), Code::kNotFound);
+  EXPECT_FALSE(TryFill("b", {5, 6}, rows, taken->lease).ok());
+  EXPECT_EQ(TryFill("b", {5, 6}, rows).code(), Code::kNotFound);
   EXPECT_EQ(Status().columns[1].ready_cells, 0);
 }
 
@@ -285,7 +284,7 @@ TEST_F(DockFaults, AMalformedRequestLeavesTheDockServing) {
   EXPECT_FALSE(dock_->Take({.partition = "p", .consumer = "x", .rank = INT32_MIN}).ok());
   EXPECT_FALSE(dock_->Fetch({.partition = "p", .rows = rows, .columns = {junk}}).ok());
   EXPECT_FALSE(dock_->Put({.partition = "p"}).ok());
-  EXPECT_FALSE(TryPut("b", {1, 2, 3}, {rows[0], rows[0]}).ok());
+  EXPECT_FALSE(TryFill("b", {1, 2, 3}, {rows[0], rows[0]}).ok());
   EXPECT_FALSE(dock_->Complete({.partition = "p", .lease = ~LeaseId{0}, .rows = {~RowId{0}}}).ok());
   EXPECT_FALSE(dock_->Clear({.partition = "p", .rows = {~RowId{0}}, .groups = {kNoGroup}, .everything = true}).ok());
   EXPECT_FALSE(dock_->RegisterConsumer("p", {.name = junk, .max_deliveries = -1}).ok());
@@ -320,8 +319,8 @@ TEST_F(DockFaults, AnEmptyReadDoesNotSpin) {
   const std::vector<RowId> rows = PutNew({1, 2, 3});
   for (int i = 0; i < 100; ++i) PutNew({1});
   ASSERT_TRUE(dock_->Take({.partition = "p", .consumer = "y", .max = 50}).ok());
-  ASSERT_TRUE(TryPut("b", {1, 2}, {rows[0], rows[1]}).ok());
-  ASSERT_TRUE(TryPut("b", {3}, {rows[2]}).ok());
+  ASSERT_TRUE(TryFill("b", {1, 2}, {rows[0], rows[1]}).ok());
+  ASSERT_TRUE(TryFill("b", {3}, {rows[2]}).ok());
   waiter.join();
   EXPECT_EQ(status, absl::OkStatus());
   // The system may wake a thread for no reason, but seldom does.

@@ -66,13 +66,16 @@ class LatePut : public testing::Test {
   }
   // One row's.
   absl::Status PutSmall(RowId row, float value) {
-    PutRequest put{.partition = "p", .rows = {row}};
+    FillRequest put{.partition = "p", .rows = {row}};
     EXPECT_EQ(put.batch.Add("small", Column::FromValues<float>({value})), absl::OkStatus());
-    return partition_->Ask<verbs::Put>(put).status();
+    return partition_->Ask<verbs::Fill>(put);
   }
   // Both columns of one row, or of a new one.
-  static PutRequest Results(std::vector<RowId> rows, LeaseId lease = kNoLease) {
-    PutRequest put{.partition = "p", .rows = std::move(rows), .lease = lease};
+  static FillRequest Results(std::vector<RowId> rows, LeaseId lease = kNoLease) {
+    return {.partition = "p", .batch = NewRow().batch, .rows = std::move(rows), .lease = lease};
+  }
+  static PutRequest NewRow() {
+    PutRequest put{.partition = "p"};
     EXPECT_EQ(put.batch.Add("small", Column::FromValues<float>({5})), absl::OkStatus());
     EXPECT_EQ(put.batch.Add("large", Column::FromRows<float>({std::vector<float>(kLargeFloats, 5)})), absl::OkStatus());
     return put;
@@ -86,8 +89,14 @@ class LatePut : public testing::Test {
 
   // The put's status; `meanwhile` runs while it copies.
   absl::Status PutWhile(const PutRequest& put, std::function<void()> meanwhile) {
+    return While([&] { return partition_->Ask<verbs::Put>(put).status(); }, std::move(meanwhile));
+  }
+  absl::Status PutWhile(const FillRequest& put, std::function<void()> meanwhile) {
+    return While([&] { return partition_->Ask<verbs::Fill>(put); }, std::move(meanwhile));
+  }
+  absl::Status While(const std::function<absl::Status()>& put, std::function<void()> meanwhile) {
     memory_->meanwhile = std::move(meanwhile);
-    absl::Status status = partition_->Ask<verbs::Put>(put).status();
+    absl::Status status = put();
     EXPECT_FALSE(memory_->meanwhile) << "the put was not interrupted";
     return status;
   }
@@ -142,7 +151,7 @@ TEST_F(LatePut, IsRefusedWhenItsLeaseHasExpired) {
   EXPECT_EQ(StatusOfX().completed, 0);
   EXPECT_EQ(StatusOfX().expired, 1);
   // Whoever has the row now is the one who may put it.
-  EXPECT_EQ(partition_->Ask<verbs::Put>(Results({rows[0]}, TakeOne().lease)).status(), absl::OkStatus());
+  EXPECT_EQ(partition_->Ask<verbs::Fill>(Results({rows[0]}, TakeOne().lease)), absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
 }
 
@@ -174,11 +183,11 @@ TEST_F(LatePut, IsRefusedWhenItsRowWasSentBack) {
   };
   const std::vector<RowId> rows = PutIds({1});
   for (const bool leased : {true, false}) {
-    PutRequest id{.partition = "p", .rows = rows, .overwrite = true, .weights_version = ++version};
+    FillRequest id{.partition = "p", .rows = rows, .overwrite = true, .weights_version = ++version};
     ASSERT_EQ(id.batch.Add("id", Column::FromValues<float>({1})), absl::OkStatus());
-    ASSERT_EQ(partition_->Ask<verbs::Put>(id).status(), absl::OkStatus());
+    ASSERT_EQ(partition_->Ask<verbs::Fill>(id), absl::OkStatus());
     const Taken taken = TakeOne();
-    PutRequest results = Results(rows, leased ? taken.lease : kNoLease);
+    FillRequest results = Results(rows, leased ? taken.lease : kNoLease);
     if (!leased) results.epochs = {taken.rows.epoch(0)};
     EXPECT_EQ(PutWhile(results, send_back).code(), Code::kFailedPrecondition);
     EXPECT_THAT(ReadyCells(), ElementsAre(0, 0, 0));
@@ -216,7 +225,7 @@ TEST_F(LatePut, LeavesNothingBehindWhenEverythingWasCleared) {
   // The block where it had a place outlived its last cell only until the put was over.
   EXPECT_EQ(Status().held_bytes, 0);
   const std::vector<RowId> again = PutIds({3});
-  EXPECT_EQ(partition_->Ask<verbs::Put>(Results(again)).status(), absl::OkStatus());
+  EXPECT_EQ(partition_->Ask<verbs::Fill>(Results(again)), absl::OkStatus());
   EXPECT_EQ(Small(again[0]), 5);
 }
 
@@ -224,7 +233,7 @@ TEST_F(LatePut, OfANewRowIsRefusedWhenThePartitionWasSealed) {
   PutIds({1});
   const int64_t held = Status().held_bytes;
   const absl::Status status =
-      PutWhile(Results({}), [&] { EXPECT_EQ(partition_->Ask<verbs::Seal>({}), absl::OkStatus()); });
+      PutWhile(NewRow(), [&] { EXPECT_EQ(partition_->Ask<verbs::Seal>({}), absl::OkStatus()); });
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("sealed"));
   EXPECT_EQ(Status().rows, 1);
@@ -245,7 +254,7 @@ TEST_F(LatePut, IsRefusedWhenItsConsumerWasRolledBack) {
   ASSERT_EQ(PutSmall(rows[1], 7), absl::OkStatus());
   const Taken taken = TakeOne();
   const int64_t held = Status().held_bytes;
-  PutRequest put = Results({rows[0]}, taken.lease);
+  FillRequest put = Results({rows[0]}, taken.lease);
   put.step = 1;
   EXPECT_EQ(PutWhile(put,
                      [&] {
@@ -263,7 +272,7 @@ TEST_F(LatePut, IsRefusedWhenItsStepWasCommitted) {
   Register({.checkpointed = true});
   const std::vector<RowId> rows = PutIds({1});
   const Taken taken = TakeOne();
-  PutRequest put = Results(rows, taken.lease);
+  FillRequest put = Results(rows, taken.lease);
   put.step = 1;
   const absl::Status status = PutWhile(put, [&] {
     EXPECT_EQ(partition_->Ask<verbs::Commit>({"p", "x", 1}), absl::OkStatus());
@@ -290,7 +299,7 @@ TEST_F(LatePut, IsRefusedWhenAnotherHasFilledTheCell) {
 
 TEST_F(LatePut, ThatOverwritesWinsWhenAnotherHasFilledTheCell) {
   const std::vector<RowId> rows = PutIds({1});
-  PutRequest put = Results(rows);
+  FillRequest put = Results(rows);
   put.overwrite = true;
   EXPECT_EQ(PutWhile(put, [&] { EXPECT_EQ(PutSmall(rows[0], 8), absl::OkStatus()); }), absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
@@ -349,7 +358,7 @@ TEST_F(LatePut, IsRefusedWhenThePartitionWasDropped) {
 TEST_F(LatePut, ThatWouldBeOneTooManyInItsGroupIsRefused) {
   Make({.group_size = 2});
   PutIds({1}, {7});
-  PutRequest put = Results({});
+  PutRequest put = NewRow();
   put.groups = {7};
   const absl::Status status = PutWhile(put, [&] { PutIds({2}, {7}); });
   EXPECT_THAT(status, Fails(Code::kInvalidArgument, {"group 7", "takes 2", "has 2"}));
@@ -361,11 +370,11 @@ TEST_F(LatePut, OfAColumnThatAnotherHasGivenItsTypeMustFitIt) {
     Make({.columns = {{"id", ColumnType::Dense(DType::kF32)}}, .growing = true});
     const std::vector<RowId> rows = PutIds({1, 2});
     const absl::Status status = PutWhile(Results({rows[0]}), [&] {
-      PutRequest other{.partition = "p", .rows = {rows[1]}};
+      FillRequest other{.partition = "p", .rows = {rows[1]}};
       const auto floats = Column::FromValues<float>({7});
       const auto longs = Column::FromValues<int64_t>({7});
       EXPECT_EQ(other.batch.Add("small", fits ? floats : longs), absl::OkStatus());
-      EXPECT_EQ(partition_->Ask<verbs::Put>(other).status(), absl::OkStatus());
+      EXPECT_EQ(partition_->Ask<verbs::Fill>(other), absl::OkStatus());
     });
     if (fits) {
       EXPECT_EQ(status, absl::OkStatus());
@@ -385,7 +394,7 @@ TEST_F(LatePut, SucceedsWhenWhatChangedDoesNotConcernIt) {
   const std::vector<RowId> rows = PutIds({1});
   const Taken taken = TakeOne();
   EXPECT_EQ(PutWhile(Results(rows, taken.lease),
-                     [&] { EXPECT_EQ(partition_->Ask<verbs::Put>(Results(PutIds({2}))).status(), absl::OkStatus()); }),
+                     [&] { EXPECT_EQ(partition_->Ask<verbs::Fill>(Results(PutIds({2}))), absl::OkStatus()); }),
             absl::OkStatus());
   EXPECT_EQ(Small(rows[0]), 5);
   EXPECT_EQ(StatusOfX().completed, 1);

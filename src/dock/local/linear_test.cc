@@ -105,9 +105,9 @@ TEST(Linear, PutsAndFetchesOfManyColumnsTakeTheTimeOfThem) {
     const auto count = static_cast<size_t>(n);
     EXPECT_EQ(dock->CreatePartition(WithColumns(count)), absl::OkStatus());
     EXPECT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
-    const PutRequest put{
+    const FillRequest put{
         .partition = "p", .batch = OneRow(count), .rows = {0}, .partial = partial, .weights_version = 1};
-    const double cost_of_put = ThreadCpuSeconds([&] { EXPECT_EQ(dock->Put(put).status(), absl::OkStatus()); });
+    const double cost_of_put = ThreadCpuSeconds([&] { EXPECT_EQ(dock->Fill(put), absl::OkStatus()); });
     if (!fetch) return cost_of_put;
     const FetchRequest request{.partition = "p", .rows = {0}, .columns = Names(count)};
     return ThreadCpuSeconds([&] { EXPECT_EQ(dock->Fetch(request).status(), absl::OkStatus()); });
@@ -202,13 +202,12 @@ TEST(Linear, ARowGetsNoMoreTagsThanItMayHaveFromManyPuts) {
   ASSERT_EQ(dock->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
   ASSERT_EQ(dock->Put({.partition = "p", .new_rows = 1}).status(), absl::OkStatus());
   for (size_t i = 0; i < kMaxTags; ++i) {
-    ASSERT_EQ(dock->Put({.partition = "p", .rows = {0}, .tags = {{{absl::StrCat(i), "x"}}}}).status(),
-              absl::OkStatus());
+    ASSERT_EQ(dock->Fill({.partition = "p", .rows = {0}, .tags = {{{absl::StrCat(i), "x"}}}}), absl::OkStatus());
   }
-  const absl::Status status = dock->Put({.partition = "p", .rows = {0}, .tags = {{{"more", "x"}}}}).status();
+  const absl::Status status = dock->Fill({.partition = "p", .rows = {0}, .tags = {{{"more", "x"}}}});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("would have 1025"), HasSubstr("at most 1024")));
-  EXPECT_EQ(dock->Put({.partition = "p", .rows = {0}, .tags = {{{"7", "another"}}}}).status(), absl::OkStatus());
+  EXPECT_EQ(dock->Fill({.partition = "p", .rows = {0}, .tags = {{{"7", "another"}}}}), absl::OkStatus());
 }
 
 TEST(Linear, ManyRowsOfManyGroupsAreClearedInTheTimeOfThem) {
@@ -267,8 +266,8 @@ class ManyRows {
 
   void Put() { EXPECT_EQ(dock->Put(put_).status(), absl::OkStatus()); }
   void Take() { EXPECT_EQ(dock->Take({.partition = "p", .consumer = "c", .rows = rows}).status(), absl::OkStatus()); }
-  PutRequest Results() const {
-    PutRequest results{.partition = "p", .rows = rows};
+  FillRequest Results() const {
+    FillRequest results{.partition = "p", .rows = rows};
     EXPECT_EQ(results.batch.Add("w", Column::FromValues<int64_t>(numbers_)), absl::OkStatus());
     return results;
   }
@@ -305,10 +304,10 @@ std::vector<CallForRows> CallsForRows() {
          of.Put();
          return absl::OkStatus();
        }},
-      {"put in existing rows", put, [](ManyRows& of) { return of.dock->Put(of.Results()).status(); }},
+      {"put in existing rows", put, [](ManyRows& of) { return of.dock->Fill(of.Results()); }},
       {"put of tags for existing rows", put,
        [](ManyRows& of) {
-         return of.dock->Put({.partition = "p", .rows = of.rows, .tags = {{{"more", "x"}}}}).status();
+         return of.dock->Fill({.partition = "p", .rows = of.rows, .tags = {{{"more", "x"}}}});
        }},
       {"keys", put, [](ManyRows& of) { return of.dock->FindRows("p", of.keys).status(); }},
       {"list", put,

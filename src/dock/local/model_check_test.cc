@@ -195,20 +195,37 @@ class Driver {
     if (OneIn(8) && !put.request.rows.empty()) {
       for (RowId row : put.request.rows) put.request.epochs.push_back(OneIn(10) ? 1 : EpochOf(row));
     }
-    PutRequest request = put.request;
-    request.partition = kModelled;
+    Batch batch;
     for (const auto& [name, numbers] : put.columns) {
       const Column column = Encode(name, numbers);
       for (int64_t row = 0; row < column.rows() && column.type().kind != ColumnKind::kDense; ++row) {
         put.lengths[name].push_back(column.Length(row));
       }
-      ASSERT_TRUE(request.batch.Add(name, column).ok());
+      ASSERT_TRUE(batch.Add(name, column).ok());
     }
     const Refusals refusals = twin_->CheckPut(put);
-    const absl::StatusOr<PutResult> result = dock_->Put(request);
-    ASSERT_TRUE(Agree(result.status(), refusals));
-    if (!result.ok()) return;
-    ASSERT_EQ(result->rows, twin_->Put(put));
+    const absl::StatusOr<std::vector<RowId>> rows = Send(put.request, batch);
+    ASSERT_TRUE(Agree(rows.status(), refusals));
+    if (!rows.ok()) return;
+    ASSERT_EQ(*rows, twin_->Put(put));
+  }
+  absl::StatusOr<std::vector<RowId>> Send(const SlowDock::AnyPut& put, const Batch& batch) {
+    if (!put.rows.empty() || put.lease != kNoLease) {
+      FillRequest fill = put;
+      fill.partition = kModelled;
+      fill.batch = batch;
+      TDOCK_RETURN_IF_ERROR(dock_->Fill(fill));
+      return put.rows;
+    }
+    TDOCK_ASSIGN_OR_RETURN(PutResult result, dock_->Put({.partition = kModelled,
+                                                         .batch = batch,
+                                                         .new_rows = put.new_rows,
+                                                         .groups = put.groups,
+                                                         .group_size = put.group_size,
+                                                         .keys = put.keys,
+                                                         .tags = put.tags,
+                                                         .weights_version = put.weights_version}));
+    return std::move(result.rows);
   }
 
   void PutNewRows() {

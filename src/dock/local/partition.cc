@@ -22,15 +22,19 @@ void Partition::WakeAll(WakeList wake, WorkQueue* work) {
       return;
     }
     const std::shared_ptr<Waiter> waiter = std::move(wake[i]);
-    waiter->Wake(wake);
+    waiter->Look(wake);
   }
 }
 
 Partition::Cleanup::~Cleanup() {
-  if (more == nullptr) {
-    WakeAll(std::move(wake), partition.work_);
-  } else {
-    more->insert(more->end(), wake.begin(), wake.end());
+  if (!wake.empty()) {
+    // No thread waits for what other calls do when they look.
+    std::erase_if(wake, [](const std::shared_ptr<Waiter>& waiter) { return waiter->WakeThread(); });
+    if (more == nullptr) {
+      WakeAll(std::move(wake), partition.work_);
+    } else {
+      more->insert(more->end(), wake.begin(), wake.end());
+    }
   }
   if (compactions.empty()) return;
   constexpr int64_t kMuchToCopy = 1 << 20;

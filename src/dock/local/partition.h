@@ -72,6 +72,8 @@ class Partition : public std::enable_shared_from_this<Partition> {
   void Start(const AnyCall& call) TDOCK_EXCLUDES(mu_) {
     if constexpr (requires(typename V::Request request) { request.cancel; }) {
       StartWaiting<V>(call);
+    } else if constexpr (std::is_same_v<V, verbs::Fill>) {
+      call.Reply<V>(Fill(call.request<V>()));
     } else {
       call.Reply<V>(Do<V>(call.request<V>()));
     }
@@ -80,7 +82,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
   ResultOf<V> Ask(const typename V::Request& request) TDOCK_EXCLUDES(mu_) {
     std::optional<ResultOf<V>> result;
     Start<V>(AnyCall::Blocking<V>(request, result));
-    return *std::move(result);
+    return std::move(result).value();
   }
   absl::StatusOr<std::string> Export() TDOCK_EXCLUDES(mu_);
 
@@ -174,15 +176,24 @@ class Partition : public std::enable_shared_from_this<Partition> {
   auto LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& waiting, Cleanup& cleanup) TDOCK_REQUIRES(mu_);
   template <class V>
   void EndWait(WaitingCall<V>& waiting) TDOCK_REQUIRES(mu_);
-  // The rest of a put that has looked.
-  absl::StatusOr<PutResult> Finish(const PutRequest& request, absl::StatusOr<Admitted>&& admitted) TDOCK_EXCLUDES(mu_);
+  absl::Status Fill(const FillRequest& request) TDOCK_EXCLUDES(mu_);
+  template <class Request>
+  Admitted Admit(const Request& request, std::vector<uint32_t> columns, const Claim& claim) TDOCK_REQUIRES(mu_);
+  // The rest of a put that was admitted, or was not: the copy, and publication. Half a publication would be worse than
+  // none, so it does not outlive an exception.
+  template <class V>
+  ResultOf<V> Finish(const typename V::Request& request, absl::StatusOr<Admitted>&& admitted) noexcept
+      TDOCK_EXCLUDES(mu_);
 
   static void WakeAll(WakeList wake, WorkQueue* work);
+  // Has a call that blocks its thread look again, if it waits.
   void Wake(Waiter& waiter) TDOCK_EXCLUDES(mu_);
   // Chooses the calls that can be served now, or never can be.
   void ChooseWakes(WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakeTakers(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
   void WakePutters(WakeList& wake) TDOCK_REQUIRES(mu_);
+  // Those that a call leaves rows or room to.
+  void ChooseOthers(std::optional<uint32_t> consumer, bool puts, WakeList& wake) TDOCK_REQUIRES(mu_);
   // Has one of the calls that wait for a consumer's rows look again when the next lease expires.
   void WatchExpiry(uint32_t consumer, WakeList& wake) TDOCK_REQUIRES(mu_);
   // No more rows are admitted for now.
@@ -191,19 +202,21 @@ class Partition : public std::enable_shared_from_this<Partition> {
   // ---- Puts.
 
   // Text is UTF-8, and no number is NaN where those are refused.
-  absl::Status CheckValues(const PutRequest& request) const;
+  absl::Status CheckValues(const Batch& batch) const;
   // Which columns of the batch hold bytes that go into columns of text.
   std::vector<size_t> BytesForText(const Batch& batch, std::span<const uint32_t> columns) const TDOCK_REQUIRES(mu_);
   // True if there is room for the claim of a put, which has to wait otherwise.
   absl::StatusOr<bool> Fits(const PutRequest& request, const Waiter* waiter, const Claim& claim) TDOCK_REQUIRES(mu_);
   Budget::Use Use() const TDOCK_REQUIRES(mu_);
-  // The number of the consumer under whose lease a put is.
-  uint32_t WriterOf(const PutRequest& request) TDOCK_REQUIRES(mu_);
+  // The number of the consumer that has the lease.
+  uint32_t WriterUnder(LeaseId lease) TDOCK_REQUIRES(mu_);
   int64_t BytesOf(CellRef cell) const TDOCK_REQUIRES(mu_);
   // InvalidArgument where one of the columns `for_text` is none, ResourceExhausted where there is no memory.
   absl::Status Write(const Batch& batch, std::span<const size_t> for_text, std::span<BlockStore::Placement> placements)
       TDOCK_EXCLUDES(mu_);
-  std::vector<RowId> Publish(const PutRequest& request, std::span<uint32_t> columns,
+  // Returns the new rows.
+  template <class Request>
+  std::vector<RowId> Publish(const Request& request, std::span<uint32_t> columns,
                              std::span<BlockStore::Placement> placements) TDOCK_REQUIRES(mu_);
 
   // ---- Takes.

@@ -85,10 +85,10 @@ std::unique_ptr<Dock> DockInTheMiddle() {
   TestClock().Advance(absl::Seconds(1));
   for (int64_t version : {3, 4}) {
     const Taken taken = *train.Take({.consumer = "rollout", .min = 1, .max = 1});
-    PutRequest part{.rows = {taken.rows.ids()[0]}, .lease = taken.lease, .partial = true, .weights_version = version};
+    FillRequest part{.rows = {taken.rows.ids()[0]}, .lease = taken.lease, .partial = true, .weights_version = version};
     const auto tokens = Column::FromRows<int32_t>({std::vector<int32_t>(static_cast<size_t>(version), 5)});
     EXPECT_EQ(part.batch.Add("tokens", tokens), absl::OkStatus());
-    EXPECT_EQ(train.Put(part).status(), absl::OkStatus());
+    EXPECT_EQ(train.Fill(part), absl::OkStatus());
   }
   EXPECT_EQ(train.Take({.consumer = "rollout", .min = 3, .max = 3}).status(), absl::OkStatus());
   EXPECT_EQ(train.Take({.consumer = "judge", .min = 2, .max = 2, .rank = 1}).status(), absl::OkStatus());
@@ -100,12 +100,12 @@ std::unique_ptr<Dock> DockInTheMiddle() {
   EXPECT_EQ(train.Commit({.consumer = "trainer", .step = 7}), absl::OkStatus());
   EXPECT_EQ(train.Complete({.lease = step.lease, .rows = later, .step = 8}), absl::OkStatus());
 
-  PutRequest rewards{.rows = {20, 5}, .weights_version = 4};
+  FillRequest rewards{.rows = {20, 5}, .weights_version = 4};
   const float odd_nan = std::bit_cast<float>(uint32_t{0xffc12345});
   EXPECT_EQ(rewards.batch.Add("reward", Column::FromValues<float>({odd_nan, -0.0F, 1e-45F, 2}, {2})), absl::OkStatus());
   EXPECT_EQ(rewards.batch.Add("image", Column::FromStrings(std::vector<std::string>{std::string("\0\xff", 2), ""})),
             absl::OkStatus());
-  EXPECT_EQ(train.Put(rewards).status(), absl::OkStatus());
+  EXPECT_EQ(train.Fill(rewards), absl::OkStatus());
   EXPECT_EQ(train.PublishWeights(5), absl::OkStatus());
   return dock;
 }

@@ -1,5 +1,6 @@
 // Puts: admission, the copy, and publication.
-#include <algorithm>
+#include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,22 +29,21 @@ Budget::Use Partition::Use() const {
           .rows_here = table_->pages.rows()};
 }
 
-uint32_t Partition::WriterOf(const PutRequest& request) {
-  if (request.lease == kNoLease) return Writers::kNobody;
-  return writers_.NumberOf(table_->consumer((*FindLease(*table_, request.lease))->consumer).options().name);
+uint32_t Partition::WriterUnder(LeaseId lease) {
+  return writers_.NumberOf(table_->consumer((*FindLease(*table_, lease))->consumer).options().name);
 }
 
 int64_t Partition::BytesOf(CellRef cell) const {
   return static_cast<int64_t>(store_.BlockOf(cell)->Row(store_.RowOf(cell)).size());
 }
 
-absl::Status Partition::CheckValues(const PutRequest& request) const {
+absl::Status Partition::CheckValues(const Batch& batch) const {
   std::vector<size_t> texts;
-  for (size_t i = 0; i < request.batch.columns().size(); ++i) {
-    if (IsText(request.batch.columns()[i].column.type())) texts.push_back(i);
+  for (size_t i = 0; i < batch.columns().size(); ++i) {
+    if (IsText(batch.columns()[i].column.type())) texts.push_back(i);
   }
-  TDOCK_RETURN_IF_ERROR(CheckText(request.batch, texts));
-  return refuses_nan_ ? CheckNoNan(request.batch) : absl::OkStatus();
+  TDOCK_RETURN_IF_ERROR(CheckText(batch, texts));
+  return refuses_nan_ ? CheckNoNan(batch) : absl::OkStatus();
 }
 
 std::vector<size_t> Partition::BytesForText(const Batch& batch, std::span<const uint32_t> columns) const {
@@ -78,20 +78,41 @@ Partition::Outcome<Partition::Admitted> Partition::Look(const PutRequest& reques
   TDOCK_RETURN_IF_ERROR(Begin(cleanup));
   TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckPut(*table_, request));
   Claim claim;
-  if (limited_ && request.rows.empty()) {
+  if (limited_) {
     claim = {.rows = RowsClaimedBy(*table_, request), .bytes = PayloadOf(request.batch)};
     TDOCK_ASSIGN_OR_RETURN(const bool fits, Fits(request, waiter, claim));
     if (!fits) return Wait{AwaitedRoom{&request, claim}, request.deadline};
   }
+  return Admit(request, std::move(columns), claim);
+}
+
+absl::Status Partition::Fill(const FillRequest& request) {
+  TDOCK_RETURN_IF_ERROR(CheckValues(request.batch));
+  return Finish<verbs::Fill>(request, OrNoMemory("a fill", [&]() -> absl::StatusOr<Admitted> {
+                               Cleanup cleanup{*this};
+                               MutexLock lock(mu_);
+                               TDOCK_RETURN_IF_ERROR(Begin(cleanup));
+                               TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckPut(*table_, request));
+                               return Admit(request, std::move(columns), Claim());
+                             }));
+}
+
+template <class Request>
+Partition::Admitted Partition::Admit(const Request& request, std::vector<uint32_t> columns, const Claim& claim) {
+  uint32_t writer = Writers::kNobody;
+  if constexpr (std::is_same_v<Request, FillRequest>) {
+    if (request.lease != kNoLease) writer = WriterUnder(request.lease);
+  }
   Admitted admitted{
       .claim = claim, .columns = std::move(columns), .placements = {}, .for_text = {}, .checked_at = table_->changes};
-  admitted.placements = store_.Reserve(request.batch, admitted.columns, request.weights_version, WriterOf(request));
+  admitted.placements = store_.Reserve(request.batch, admitted.columns, request.weights_version, writer);
   admitted.for_text = BytesForText(request.batch, admitted.columns);
   budget_.Begin(claim);
   return admitted;
 }
 
-absl::StatusOr<PutResult> Partition::Finish(const PutRequest& request, absl::StatusOr<Admitted>&& admitted) {
+template <class V>
+ResultOf<V> Partition::Finish(const typename V::Request& request, absl::StatusOr<Admitted>&& admitted) noexcept {
   if (!admitted.ok()) return admitted.status();
   auto& [claim, columns, placements, for_text, checked_at] = *admitted;
   const absl::Status written = Write(request.batch, for_text, placements);
@@ -116,11 +137,14 @@ absl::StatusOr<PutResult> Partition::Finish(const PutRequest& request, absl::Sta
     End(cleanup);
     return status;
   }
-  PutResult result;
-  result.rows = Publish(request, columns, placements);
+  std::vector<RowId> rows = Publish(request, columns, placements);
   budget_.CountPut(PayloadOf(request.batch));
   End(cleanup);
-  return result;
+  if constexpr (std::is_same_v<V, verbs::Put>) {
+    return PutResult{std::move(rows)};
+  } else {
+    return absl::OkStatus();
+  }
 }
 
 absl::Status Partition::Write(const Batch& batch, std::span<const size_t> for_text,
@@ -136,7 +160,8 @@ absl::Status Partition::Write(const Batch& batch, std::span<const size_t> for_te
   }
 }
 
-std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint32_t> columns,
+template <class Request>
+std::vector<RowId> Partition::Publish(const Request& request, std::span<uint32_t> columns,
                                       std::span<BlockStore::Placement> placements) {
   for (size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] != Schema::kNone && table_->schema[columns[i]].typed) continue;
@@ -145,27 +170,27 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
     columns[i] = table_->schema.Find(given.name);
   }
   const std::vector<CellRef> cells = store_.Publish(request.batch, columns, placements);
-  RowsPut event{.columns = columns, .first_cells = cells, .rows = request.rows, .groups = request.groups};
+  RowsPut event{.columns = columns, .first_cells = cells, .weights_version = request.weights_version};
   std::vector<std::shared_ptr<const Tags>> tags;
   for (const Tags& each : request.tags) tags.push_back(std::make_shared<const Tags>(each));
   event.tags = tags;
-  event.keys = request.keys;
-  event.weights_version = request.weights_version;
+  std::vector<RowId> rows;
   std::vector<int64_t> lengths;
-  for (size_t i = 0; !request.rows.empty() && (request.partial || !table_->histories.empty()) && i < columns.size();
-       ++i) {
-    const Column& column = request.batch.columns()[i].column;
-    const bool is_list = column.type().kind != ColumnKind::kDense;
-    for (int64_t row = 0; row < column.rows(); ++row) lengths.push_back(is_list ? column.Length(row) : 1);
-  }
-  event.lengths = lengths;
-  std::vector<RowId> rows = request.rows;
-  if (rows.empty()) {
+  if constexpr (std::is_same_v<Request, PutRequest>) {
     event.new_rows = RowsOf(request);
+    event.groups = request.groups;
     event.group_size = GroupSizeFor(*table_, request);
+    event.keys = request.keys;
     rows.resize(static_cast<size_t>(event.new_rows));
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = table_->pages.next_row() + i;
+    std::iota(rows.begin(), rows.end(), table_->pages.next_row());
   } else {
+    for (size_t i = 0; (request.partial || !table_->histories.empty()) && i < columns.size(); ++i) {
+      const Column& column = request.batch.columns()[i].column;
+      const bool is_list = column.type().kind != ColumnKind::kDense;
+      for (int64_t row = 0; row < column.rows(); ++row) lengths.push_back(is_list ? column.Length(row) : 1);
+    }
+    event.lengths = lengths;
+    event.rows = request.rows;
     event.partial = request.partial;
     event.anew = request.overwrite;
     if (!request.keep) (request.partial ? event.returns : event.completes) = request.lease;
@@ -174,5 +199,7 @@ std::vector<RowId> Partition::Publish(const PutRequest& request, std::span<uint3
   table_.Apply(event);
   return rows;
 }
+
+template ResultOf<verbs::Put> Partition::Finish<verbs::Put>(const PutRequest&, absl::StatusOr<Admitted>&&) noexcept;
 
 }  // namespace tdock::dock

@@ -84,10 +84,11 @@ absl::StatusOr<Taken> Partition::HandOut(uint32_t consumer, std::span<const RowI
   Taken taken;
   // Before the rows are taken, because rows that are done at once may be released at once.
   const std::vector<uint32_t> columns = ColumnsFor(consumer);
-  TDOCK_ASSIGN_OR_RETURN(Rows::Data data, TryToView(rows, columns, &table_->consumer(consumer)));
-  data.columns = SpecOf(consumer, columns);
-  data.redeliveries = RedeliveriesOf(*table_, consumer, rows);
-  taken.rows = std::move(data).ToRows();
+  absl::StatusOr<Rows::Data> data = TryToView(rows, columns, &table_->consumer(consumer));
+  if (!data.ok()) return data.status();
+  data->columns = SpecOf(consumer, columns);
+  data->redeliveries = RedeliveriesOf(*table_, consumer, rows);
+  taken.rows = (*std::move(data)).ToRows();
   if (table_->consumer(consumer).options().at_most_once) {
     table_.Apply(RowsTaken{consumer, rank, kNoLease, rows});
     End(cleanup);

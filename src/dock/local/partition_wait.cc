@@ -87,6 +87,15 @@ void Partition::Wake(Waiter& waiter) {
   waits_.Wake(waiter, cleanup.wake);
 }
 
+void Partition::ChooseOthers(std::optional<uint32_t> consumer, bool puts, WakeList& wake) {
+  try {
+    if (consumer.has_value()) WakeTakers(*consumer, wake);
+    if (puts) WakePutters(wake);
+  } catch (const std::bad_alloc&) {
+    // The call keeps its own result. The others look after the next change, or at their deadlines.
+  }
+}
+
 // ---- The calls.
 
 // Looks again on its own thread if the call blocks one, otherwise on the thread that lets it go on.
@@ -103,8 +112,11 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
     if (cancel_.stop_possible()) cancelled_.emplace(cancel_, WakeIt{this->weak_from_this()});
   }
 
-  void Wake(WakeList& more) override {
-    if (call_.blocks()) return changed_.NotifyAll();
+  bool WakeThread() override {
+    if (call_.blocks()) changed_.NotifyAll();
+    return call_.blocks();
+  }
+  void Look(WakeList& more) override {
     if (!PostIfLong()) partition_->LookUntilItWaits<V>(call_, this->shared_from_this(), &more);
   }
 
@@ -123,7 +135,9 @@ class Partition::WaitingCall final : public Waiter, public std::enable_shared_fr
 
   struct WakeIt {
     void operator()() const {
-      if (const auto call = waiting.lock()) call->partition_->Wake(*call);
+      const auto call = waiting.lock();
+      if (call == nullptr) return;
+      call->call_.blocks() ? call->partition_->Wake(*call) : call->LookNow();
     }
     std::weak_ptr<WaitingCall> waiting;
   };
@@ -185,8 +199,7 @@ auto Partition::LookOrWait(const AnyCall& call, std::shared_ptr<WaitingCall<V>>&
   if (waited) {
     if (outcome.index() == 0) EndWait(*waiting);
     // It may leave units or room to others.
-    if (consumer.has_value()) WakeTakers(*consumer, cleanup.wake);
-    if (put) WakePutters(cleanup.wake);
+    ChooseOthers(consumer, put, cleanup.wake);
   }
   const Wait* const wait = std::get_if<Wait>(&outcome);
   if (wait == nullptr) return outcome;
@@ -224,6 +237,9 @@ auto Partition::LookOnce(const AnyCall& call, std::shared_ptr<WaitingCall<V>>& w
     if (waiting != nullptr) {
       waits_.Leave(*waiting);
       EndWait(*waiting);
+      const auto* const rows = std::get_if<AwaitedRows>(&waiting->awaited);
+      ChooseOthers(rows == nullptr ? std::nullopt : std::optional(rows->consumer),
+                   std::holds_alternative<AwaitedRoom>(waiting->awaited), cleanup.wake);
     }
     return Result(NoMemory(absl::StrCat("a ", V::kName, " that may wait"), error));
   }
@@ -237,7 +253,7 @@ void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCal
     auto outcome = LookOnce<V>(call, waiting, more);
     if (auto* const looked = std::get_if<0>(&outcome)) {
       if constexpr (std::is_same_v<V, verbs::Put>) {
-        call.Reply<V>(Finish(call.request<V>(), std::move(*looked)));
+        call.Reply<V>(Finish<V>(call.request<V>(), std::move(*looked)));
       } else {
         call.Reply<V>(std::move(*looked));
       }
@@ -252,7 +268,8 @@ void Partition::LookUntilItWaits(const AnyCall& call, std::shared_ptr<WaitingCal
 template <class V>
 void Partition::StartWaiting(const AnyCall& call) {
   if constexpr (std::is_same_v<V, verbs::Put>) {
-    if (absl::Status status = CheckValues(call.request<V>()); !status.ok()) return call.Reply<V>(std::move(status));
+    if (absl::Status status = CheckValues(call.request<V>().batch); !status.ok())
+      return call.Reply<V>(std::move(status));
   }
   LookUntilItWaits<V>(call, nullptr, nullptr);
 }

@@ -82,11 +82,12 @@ template <class V>
 bool TakesLong(const typename V::Request& request, const ServedDock::Load& load) {
   constexpr int64_t kManyColumns = 128, kManyKeys = 1024, kManyRanks = 1024, kManyBytes = 1 << 20;
   const auto is = []<class... Verbs>() { return (std::is_same_v<V, Verbs> || ...); };
-  if constexpr (is.template operator()<verbs::Put>()) {
-    int64_t bytes = 0;
+  if constexpr (is.template operator()<verbs::Put, verbs::Fill>()) {
+    int64_t rows = request.batch.rows(), bytes = 0;
+    if constexpr (requires { request.new_rows; }) rows = std::max(rows, request.new_rows);
+    if constexpr (requires { request.rows; }) rows = std::max(rows, std::ssize(request.rows));
     for (const NamedColumn& column : request.batch.columns()) bytes += column.column.payload_bytes();
-    return load.IsLong(std::max({request.batch.rows(), request.new_rows, std::ssize(request.rows)})) ||
-           std::ssize(request.batch.columns()) > kManyColumns || bytes > kManyBytes;
+    return load.IsLong(rows) || std::ssize(request.batch.columns()) > kManyColumns || bytes > kManyBytes;
   } else if constexpr (is.template operator()<verbs::Take>()) {
     const int64_t units = std::min(request.max, load.rows);
     return load.IsLong(request.rows.empty() ? std::min(units * load.group_size, load.rows) : std::ssize(request.rows));

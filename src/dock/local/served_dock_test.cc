@@ -196,9 +196,9 @@ TEST_F(ServedDockTest, AFetchWakesWhenItsCellsAreThere) {
                       [&](const absl::StatusOr<Rows>& read) { ended.push_back(read.status()); });
   }
   const auto fill = [&](RowId row) {
-    PutRequest put{.partition = "p", .rows = {row}};
+    FillRequest put{.partition = "p", .rows = {row}};
     EXPECT_EQ(put.batch.Add("b", Column::FromValues<float>({1.0f})), absl::OkStatus());
-    EXPECT_EQ(dock_->Put(put).status(), absl::OkStatus());
+    EXPECT_EQ(dock_->Fill(put), absl::OkStatus());
   };
   const int before = clock_.alarms;
   Put(1);

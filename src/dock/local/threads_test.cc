@@ -296,7 +296,7 @@ class Pipeline {
 
   bool PutResults(const Handed& handed, size_t begin, size_t count, bool keep) {
     // What another stored before its lease expired is there already.
-    PutRequest put{.partition = kPartition, .lease = handed.taken.lease, .keep = keep, .overwrite = true};
+    FillRequest put{.partition = kPartition, .lease = handed.taken.lease, .keep = keep, .overwrite = true};
     std::vector<int64_t> twice;
     std::vector<std::string> notes;
     for (size_t i = begin; i < begin + count; ++i) {
@@ -307,7 +307,7 @@ class Pipeline {
     Expect(put.batch.Add("twice", Column::FromValues<int64_t>(twice)), "twice");
     Expect(put.batch.Add("note", Column::FromStrings(notes)), "note");
     const absl::Time before = clock_.Now();
-    if (!Succeeded(dock_->Put(put).status(), handed, before)) return false;
+    if (!Succeeded(dock_->Fill(put), handed, before)) return false;
     for (size_t i = begin; !keep && i < begin + count; ++i) Completed(doubled_, "double", handed, i);
     return true;
   }

@@ -4,25 +4,27 @@
 
 namespace tdock::dock {
 
-void Waits::Add(std::shared_ptr<Waiter> waiter) {
+void Waits::Add(const std::shared_ptr<Waiter>& waiter) {
   if (waiter->arrival_ == 0) waiter->arrival_ = ++arrivals_;
-  waiter->waiting = true;
-  const uint64_t arrival = waiter->arrival_;
+  // If memory runs out, it is not queued.
   if (const auto* const rows = std::get_if<AwaitedRows>(&waiter->awaited)) {
     if (takes_.size() <= rows->consumer) takes_.resize(rows->consumer + 1);
     Takes& takes = takes_[rows->consumer];
+    takes.ranks[rows->rank].waiting.emplace(KeyOf(*waiter), waiter);
     ++takes.waiting;
-    const Key key = KeyOf(*waiter);
-    takes.ranks[rows->rank].waiting.emplace(key, std::move(waiter));
   } else {
-    (std::holds_alternative<AwaitedCell>(waiter->awaited) ? fetches_ : puts_).emplace(arrival, std::move(waiter));
+    (std::holds_alternative<AwaitedCell>(waiter->awaited) ? fetches_ : puts_).emplace(waiter->arrival_, waiter);
   }
+  waiter->waiting = true;
 }
 
 void Waits::Leave(Waiter& waiter) {
   if (const auto* const rows = std::get_if<AwaitedRows>(&waiter.awaited)) {
+    if (takes_.size() <= rows->consumer) return;
     Takes& takes = takes_[rows->consumer];
-    Rank& rank = takes.ranks[rows->rank];
+    const auto it = takes.ranks.find(rows->rank);
+    if (it == takes.ranks.end()) return;
+    Rank& rank = it->second;
     rank.promised -= std::exchange(waiter.promised_, 0);
     if (waiter.waiting) {
       --takes.waiting;
@@ -30,7 +32,7 @@ void Waits::Leave(Waiter& waiter) {
       rank.waiting.erase(KeyOf(waiter));
     }
     // Empty ranks are removed, because every change iterates over all of them.
-    if (rank.waiting.empty() && rank.promised == 0) takes.ranks.erase(rows->rank);
+    if (rank.waiting.empty() && rank.promised == 0) takes.ranks.erase(it);
   } else if (waiter.waiting && std::holds_alternative<AwaitedCell>(waiter.awaited)) {
     fetches_.erase(waiter.arrival_);
   }
@@ -44,12 +46,12 @@ void Waits::End(Waiter& waiter) {
 void Waits::Wake(Takes& takes, Rank& rank, std::map<Key, std::shared_ptr<Waiter>>::iterator it, int64_t promise,
                  WakeList& wake) {
   Waiter& waiter = *it->second;
+  wake.push_back(it->second);
   waiter.waiting = false;
   waiter.promised_ = promise;
   rank.promised += promise;
   --takes.waiting;
   if (takes.expiry_watcher == &waiter) takes.expiry_watcher = nullptr;
-  wake.push_back(std::move(it->second));
   rank.waiting.erase(it);
 }
 
@@ -61,14 +63,14 @@ void Waits::Wake(Waiter& waiter, WakeList& wake) {
     Wake(takes, rank, rank.waiting.find(KeyOf(waiter)), 0, wake);
     return;
   }
-  waiter.waiting = false;
   if (std::holds_alternative<AwaitedCell>(waiter.awaited)) {
     const auto it = fetches_.find(waiter.arrival_);
-    wake.push_back(std::move(it->second));
+    wake.push_back(it->second);
     fetches_.erase(it);
   } else {
     wake.push_back(puts_.at(waiter.arrival_));
   }
+  waiter.waiting = false;
 }
 
 void Waits::WakeTakes(uint32_t consumer, WakeList& wake) {
@@ -120,8 +122,8 @@ void Waits::WakeFetches(absl::FunctionRef<bool(const AwaitedCell&)> is_over, Wak
   for (auto it = fetches_.begin(); it != fetches_.end();) {
     const auto fetch = it++;
     if (!is_over(std::get<AwaitedCell>(fetch->second->awaited))) continue;
+    wake.push_back(fetch->second);
     fetch->second->waiting = false;
-    wake.push_back(std::move(fetch->second));
     fetches_.erase(fetch);
   }
 }
@@ -130,8 +132,8 @@ void Waits::WakePuts(absl::FunctionRef<bool(AwaitedRoom&, bool)> is_over, WakeLi
   bool first = true;
   for (const auto& [arrival, put] : puts_) {
     if (put->waiting && is_over(std::get<AwaitedRoom>(put->awaited), first)) {
-      put->waiting = false;
       wake.push_back(put);
+      put->waiting = false;
     }
     first = false;
   }

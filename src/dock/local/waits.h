@@ -66,10 +66,13 @@ class Waiter {
  public:
   virtual ~Waiter() = default;
 
-  // Has it check again. Called without a lock, after it has left its queue; adds the calls that it wakes in turn to
-  // `more`.
-  virtual void Wake(WakeList& more) = 0;
-  // Has it check again by itself at `until`; called with the lock, while it waits. False if that time has come.
+  // Has the thread that it blocks check again. False if it blocks none.
+  virtual bool WakeThread() = 0;
+  // Checks again here, if it blocks no thread, and adds the calls that it wakes in turn to `more`. Called without a
+  // lock.
+  virtual void Look(WakeList& more) = 0;
+  // Has it check again by itself at `until`; called with the lock, while it waits. False if that time has come and it
+  // must check again now.
   virtual bool SetAlarm() = 0;
 
   std::variant<AwaitedRows, AwaitedCell, AwaitedRoom> awaited;
@@ -93,7 +96,7 @@ class Waiter {
 class Waits {
  public:
   // `awaited` and `until` of `waiter` are set.
-  void Add(std::shared_ptr<Waiter> waiter);
+  void Add(const std::shared_ptr<Waiter>& waiter);
   // It is about to check again: it no longer waits, but a put keeps its place in the queue.
   void Leave(Waiter& waiter);
   // It has left, and does not come back.

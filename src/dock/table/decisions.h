@@ -46,8 +46,7 @@ absl::StatusOr<uint32_t> CheckRollback(const TableState& table, const StepReques
 
 // The number of rows that a put is for.
 inline int64_t RowsOf(const PutRequest& request) {
-  if (!request.batch.columns().empty()) return request.batch.rows();
-  return request.rows.empty() ? request.new_rows : static_cast<int64_t>(request.rows.size());
+  return request.batch.columns().empty() ? request.new_rows : request.batch.rows();
 }
 // The size of the groups that a put starts.
 inline int64_t GroupSizeFor(const TableState& table, const PutRequest& request) {
@@ -55,7 +54,8 @@ inline int64_t GroupSizeFor(const TableState& table, const PutRequest& request) 
 }
 // The table's column for each column of the batch, Schema::kNone for those that the put would add.
 absl::StatusOr<std::vector<uint32_t>> CheckPut(const TableState& table, const PutRequest& request);
-// The rows that a put of new rows claims, including those of the groups that it begins.
+absl::StatusOr<std::vector<uint32_t>> CheckPut(const TableState& table, const FillRequest& request);
+// The rows that a put claims, including those of the groups that it begins.
 int64_t RowsClaimedBy(const TableState& table, const PutRequest& request);
 // FailedPrecondition if only a commit can make room for this many rows.
 absl::Status CheckNeedsNoCommit(const TableState& table, int64_t rows);

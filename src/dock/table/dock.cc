@@ -37,6 +37,7 @@ absl::Status Dock::DropConsumer(absl::string_view partition, absl::string_view c
   return Ask<verbs::DropConsumer>(*this, {std::string(partition), std::string(consumer)});
 }
 absl::StatusOr<PutResult> Dock::Put(const PutRequest& request) { return Ask<verbs::Put>(*this, request); }
+absl::Status Dock::Fill(const FillRequest& request) { return Ask<verbs::Fill>(*this, request); }
 absl::StatusOr<Taken> Dock::Take(const TakeRequest& request) { return Ask<verbs::Take>(*this, request); }
 absl::StatusOr<Rows> Dock::Fetch(const FetchRequest& request) { return Ask<verbs::Fetch>(*this, request); }
 absl::Status Dock::Complete(const LeaseRequest& request) { return Ask<verbs::Complete>(*this, request); }
@@ -90,6 +91,7 @@ absl::Status PartitionHandle::DropConsumer(absl::string_view consumer) const {
   return Do<verbs::DropConsumer>({.consumer = std::string(consumer)});
 }
 absl::StatusOr<PutResult> PartitionHandle::Put(PutRequest request) const { return Do<verbs::Put>(std::move(request)); }
+absl::Status PartitionHandle::Fill(FillRequest request) const { return Do<verbs::Fill>(std::move(request)); }
 absl::StatusOr<Taken> PartitionHandle::Take(TakeRequest request) const { return Do<verbs::Take>(std::move(request)); }
 absl::StatusOr<Rows> PartitionHandle::Fetch(FetchRequest request) const { return Do<verbs::Fetch>(std::move(request)); }
 absl::Status PartitionHandle::Complete(LeaseRequest request) const { return Do<verbs::Complete>(std::move(request)); }

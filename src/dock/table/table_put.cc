@@ -13,22 +13,13 @@
 namespace tdock::dock {
 namespace {
 
-absl::Status CheckTagsOfPut(const PutRequest& request) {
-  if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != RowsOf(request)) {
-    return absl::InvalidArgumentError(absl::StrCat(request.tags.size(), " sets of tags for ", RowsOf(request),
-                                                   " rows; give one for each row, or one for all"));
-  }
-  for (const Tags& tags : request.tags) TDOCK_RETURN_IF_ERROR(CheckTags(tags));
-  return absl::OkStatus();
-}
-
 // Whether the given type fits the column. Text is bytes, and bytes may be text: that is checked when they are written.
 bool Takes(const ColumnType& type, const ColumnType& given) {
   return type == given || (type.kind == ColumnKind::kBytes && given.kind == ColumnKind::kBytes);
 }
 
 // Existing rows keep their tags.
-absl::Status CheckTagsOfRows(const TableState& table, const PutRequest& request) {
+absl::Status CheckTagsOfRows(const TableState& table, const FillRequest& request) {
   for (size_t i = 0; !request.tags.empty() && !table.labels.empty() && i < request.rows.size(); ++i) {
     const auto& has = table.labels.Of(request.rows[i]).tags;
     if (has == nullptr) continue;
@@ -43,31 +34,33 @@ absl::Status CheckTagsOfRows(const TableState& table, const PutRequest& request)
   return absl::OkStatus();
 }
 
-absl::Status CheckSizeOfPut(const PutRequest& request) {
-  const bool cells = !request.batch.columns().empty();
-  if (request.new_rows != 0 && (cells || !request.rows.empty() || request.new_rows < 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("new_rows is ", request.new_rows, "; it is for new rows without cells, with an empty batch"));
-  }
-  const int64_t rows = RowsOf(request);
-  if (rows == 0 || (!cells && request.new_rows == 0 && request.tags.empty())) {
-    return absl::InvalidArgumentError("the batch has no rows");
-  }
+// Checks the sizes and tags of a put of any kind. `rows`: their number.
+template <class Request>
+absl::Status CheckSizeOfPut(const Request& request, int64_t rows) {
   if (rows > kMaxRowsPerPut) {
     return absl::InvalidArgumentError(
         absl::StrCat("the put has ", rows, " rows; at most ", kMaxRowsPerPut, " fit one put"));
   }
-  if (request.batch.columns().size() <= kMaxColumns) return absl::OkStatus();
+  if (request.batch.columns().size() > kMaxColumns) {
+    return absl::InvalidArgumentError(absl::StrCat("the put has ", request.batch.columns().size(),
+                                                   " columns; a partition has at most ", kMaxColumns));
+  }
+  if (request.tags.size() > 1 && static_cast<int64_t>(request.tags.size()) != rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.tags.size(), " sets of tags for ", rows, " rows; give one for each row, or one for all"));
+  }
+  for (const Tags& tags : request.tags) TDOCK_RETURN_IF_ERROR(CheckTags(tags));
+  if (request.weights_version >= kNoWeightsVersion) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the put has ", request.batch.columns().size(), " columns; a partition has at most ", kMaxColumns));
+      absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
 }
 
-absl::StatusOr<std::vector<uint32_t>> CheckColumns(const TableState& table, const PutRequest& request) {
+absl::StatusOr<std::vector<uint32_t>> CheckColumns(const TableState& table, const Batch& batch) {
   std::vector<uint32_t> columns;
-  columns.reserve(request.batch.columns().size());
+  columns.reserve(batch.columns().size());
   uint32_t guess = 0;
   size_t more = 0;
-  for (const NamedColumn& given : request.batch.columns()) {
+  for (const NamedColumn& given : batch.columns()) {
     absl::StatusOr<uint32_t> index = FindColumn(table, given.name, guess);
     if (!index.ok()) {
       TDOCK_RETURN_IF_ERROR(CheckName("column", given.name));
@@ -146,22 +139,7 @@ absl::Status CheckGroups(const TableState& table, const PutRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status CheckNewRows(const TableState& table, const PutRequest& request) {
-  if (request.lease != kNoLease) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a put under lease ", request.lease, " must name the rows that it fills"));
-  }
-  if (request.step != kNoStep) return absl::InvalidArgumentError("a put of new rows completes nothing: give no step");
-  if (request.keep) return absl::InvalidArgumentError("keep is only for puts under a lease");
-  if (request.partial) return absl::InvalidArgumentError("partial cells are only for existing rows");
-  if (!request.epochs.empty()) return absl::InvalidArgumentError("epochs are only for existing rows");
-  if (table.sealed)
-    return absl::FailedPreconditionError(absl::StrCat("partition '", table.options.name, "' is sealed"));
-  TDOCK_RETURN_IF_ERROR(CheckKeys(table, request));
-  return CheckGroups(table, request);
-}
-
-absl::Status CheckEpochs(const TableState& table, const PutRequest& request) {
+absl::Status CheckEpochs(const TableState& table, const FillRequest& request) {
   if (request.epochs.empty()) return absl::OkStatus();
   if (request.epochs.size() != request.rows.size()) {
     return absl::InvalidArgumentError(
@@ -177,7 +155,7 @@ absl::Status CheckEpochs(const TableState& table, const PutRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLeaseOfPut(const TableState& table, const PutRequest& request, std::span<const uint32_t> columns) {
+absl::Status CheckLeaseOfFill(const TableState& table, const FillRequest& request, std::span<const uint32_t> columns) {
   TDOCK_ASSIGN_OR_RETURN(const Lease* lease, FindLease(table, request.lease));
   const Consumer& consumer = table.consumer(lease->consumer);
   for (size_t i = 0; i < columns.size(); ++i) {
@@ -189,31 +167,21 @@ absl::Status CheckLeaseOfPut(const TableState& table, const PutRequest& request,
   return CheckLease(table, {.partition = {}, .lease = request.lease, .rows = request.rows}).status();
 }
 
-absl::Status CheckRowsOfPut(const TableState& table, const PutRequest& request, std::span<const uint32_t> columns) {
-  const std::vector<RowId>& rows = request.rows;
-  if (static_cast<int64_t>(rows.size()) != RowsOf(request)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the batch has ", RowsOf(request), " rows; given ", rows.size(), " row ids"));
-  }
-  if (AnyTwice(rows)) return absl::InvalidArgumentError("a put names a row twice");
-  if (!request.keys.empty()) {
-    return absl::InvalidArgumentError("keys are only for new rows; existing rows keep theirs");
-  }
-  if (!request.groups.empty() || request.group_size != 0) {
-    return absl::InvalidArgumentError("groups are only for new rows; existing rows keep theirs");
-  }
-  if (request.keep && request.lease == kNoLease)
-    return absl::InvalidArgumentError("keep is only for puts under a lease");
-  if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfPut(table, request, columns));
+absl::Status CheckOptionsOfFill(const TableState& table, const FillRequest& request) {
   if (request.partial && request.overwrite) {
     return absl::InvalidArgumentError("a partial cell does not overwrite one that is ready");
   }
-  if (request.lease != kNoLease && !request.keep && !request.partial) {
-    TDOCK_RETURN_IF_ERROR(CheckStep(table, request.lease, request.step));
-  } else if (request.step != kNoStep) {
-    return absl::InvalidArgumentError("this put completes nothing: give no step");
+  if (request.keep && request.lease == kNoLease) {
+    return absl::InvalidArgumentError("keep is only for puts under a lease");
   }
-  for (RowId row : rows) {
+  const bool completes = request.lease != kNoLease && !request.keep && !request.partial;
+  if (completes) return CheckStep(table, request.lease, request.step);
+  if (request.step == kNoStep) return absl::OkStatus();
+  return absl::InvalidArgumentError("this put completes nothing: give no step");
+}
+
+absl::Status CheckCells(const TableState& table, const FillRequest& request, std::span<const uint32_t> columns) {
+  for (RowId row : request.rows) {
     TDOCK_ASSIGN_OR_RETURN(const Place place, FindOrError(table, row));
     if (request.overwrite) continue;
     for (uint32_t column : columns) {
@@ -222,25 +190,44 @@ absl::Status CheckRowsOfPut(const TableState& table, const PutRequest& request, 
                                                    " exists already; to replace it, set overwrite"));
     }
   }
-  return CheckEpochs(table, request);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> CheckPut(const TableState& table, const PutRequest& request) {
-  TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request));
-  TDOCK_RETURN_IF_ERROR(CheckTagsOfPut(request));
-  if (request.weights_version < kNoWeightsVersion) {
+  if (request.new_rows < 0 || (request.new_rows != 0 && !request.batch.columns().empty())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("weights_version is ", request.weights_version, "; versions are numbered from 0 on"));
+        absl::StrCat("new_rows is ", request.new_rows, "; it is for rows without cells, with an empty batch"));
   }
-  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(table, request));
-  if (request.rows.empty()) {
-    TDOCK_RETURN_IF_ERROR(CheckNewRows(table, request));
-  } else {
-    TDOCK_RETURN_IF_ERROR(CheckRowsOfPut(table, request, columns));
-    TDOCK_RETURN_IF_ERROR(CheckTagsOfRows(table, request));
+  if (RowsOf(request) == 0) return absl::InvalidArgumentError("the batch has no rows");
+  TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request, RowsOf(request)));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(table, request.batch));
+  if (table.sealed) {
+    return absl::FailedPreconditionError(absl::StrCat("partition '", table.options.name, "' is sealed"));
   }
+  TDOCK_RETURN_IF_ERROR(CheckKeys(table, request));
+  TDOCK_RETURN_IF_ERROR(CheckGroups(table, request));
+  return columns;
+}
+
+absl::StatusOr<std::vector<uint32_t>> CheckPut(const TableState& table, const FillRequest& request) {
+  const auto rows = static_cast<int64_t>(request.rows.size());
+  const bool cells = !request.batch.columns().empty();
+  if (rows == 0) return absl::InvalidArgumentError("the request names no rows to fill");
+  if (!cells && request.tags.empty()) return absl::InvalidArgumentError("the batch has no columns");
+  if (cells && request.batch.rows() != rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the batch has ", request.batch.rows(), " rows; given ", rows, " row ids"));
+  }
+  TDOCK_RETURN_IF_ERROR(CheckSizeOfPut(request, rows));
+  TDOCK_ASSIGN_OR_RETURN(std::vector<uint32_t> columns, CheckColumns(table, request.batch));
+  if (AnyTwice(request.rows)) return absl::InvalidArgumentError("a put names a row twice");
+  if (request.lease != kNoLease) TDOCK_RETURN_IF_ERROR(CheckLeaseOfFill(table, request, columns));
+  TDOCK_RETURN_IF_ERROR(CheckOptionsOfFill(table, request));
+  TDOCK_RETURN_IF_ERROR(CheckCells(table, request, columns));
+  TDOCK_RETURN_IF_ERROR(CheckEpochs(table, request));
+  TDOCK_RETURN_IF_ERROR(CheckTagsOfRows(table, request));
   return columns;
 }
 

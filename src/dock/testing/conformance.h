@@ -58,7 +58,12 @@ class DockConformance : public testing::TestWithParam<DockFactory> {
     return request;
   }
 
+  static FillRequest Cells(std::vector<std::pair<std::string, std::vector<float>>> columns) {
+    return {.partition = kPartition, .batch = Floats(std::move(columns)).batch};
+  }
+
   absl::Status Put(const PutRequest& request) { return dock_->Put(request).status(); }
+  absl::Status Put(const FillRequest& request) { return dock_->Fill(request); }
 
   std::vector<RowId> PutNew(const PutRequest& request) {
     absl::StatusOr<PutResult> result = dock_->Put(request);
@@ -71,7 +76,7 @@ class DockConformance : public testing::TestWithParam<DockFactory> {
   // Fills cells of rows that are there.
   absl::Status Fill(std::vector<RowId> rows, std::vector<std::pair<std::string, std::vector<float>>> columns,
                     LeaseId lease = kNoLease) {
-    PutRequest request = Floats(std::move(columns));
+    FillRequest request = Cells(std::move(columns));
     request.rows = std::move(rows);
     request.lease = lease;
     return Put(request);
@@ -167,7 +172,7 @@ class DockVersions : public DockConformance {
                        std::vector<RowId> rows = {}) {
     std::vector<std::vector<int64_t>> tokens;
     for (int64_t length : lengths) tokens.emplace_back(static_cast<size_t>(length), 7);
-    PutRequest put{.partition = kPartition, .rows = rows.empty() ? Ids(taken) : rows, .lease = taken.lease};
+    FillRequest put{.partition = kPartition, .rows = rows.empty() ? Ids(taken) : rows, .lease = taken.lease};
     EXPECT_EQ(put.batch.Add("b", Column::FromRows(tokens)), absl::OkStatus());
     put.partial = partial;
     put.weights_version = version;

@@ -212,11 +212,9 @@ TEST_P(DockConformance, RefusesRowListsThatDoNotFitTheBatch) {
   const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
   EXPECT_THAT(Fill({rows[0]}, {{"b", {1, 2}}}), Fails(Code::kInvalidArgument, {"2 rows", "1 row ids"}));
   EXPECT_THAT(Fill({rows[1], rows[1]}, {{"b", {1, 2}}}), Fails(Code::kInvalidArgument, {"twice"}));
-  PutRequest grouped = Floats({{"b", {1}}});
-  grouped.rows = {rows[0]};
-  grouped.groups = {3};
-  EXPECT_THAT(Put(grouped), Fails(Code::kInvalidArgument, {"groups", "new rows"}));
-  PutRequest keep = Floats({{"b", {1}}});
+  EXPECT_THAT(Fill({rows[0]}, {}), Fails(Code::kInvalidArgument, {"no columns"}));
+  EXPECT_THAT(Fill({}, {{"b", {1}}}), Fails(Code::kInvalidArgument, {"no rows"}));
+  FillRequest keep = Cells({{"b", {1}}});
   keep.rows = {rows[0]};
   keep.keep = true;
   EXPECT_THAT(Put(keep), Fails(Code::kInvalidArgument, {"keep", "lease"}));
@@ -245,7 +243,7 @@ TEST_P(DockConformance, OverwritingMakesANewCellAndLeavesTheRestAsItWas) {
   const std::vector<RowId> rows = PutFloats({{"a", {1}}});
   const Taken old = Take("x", 1);
   ASSERT_EQ(Complete(old.lease), absl::OkStatus());
-  PutRequest overwrite = Floats({{"a", {2}}});
+  FillRequest overwrite = Cells({{"a", {2}}});
   overwrite.rows = rows;
   EXPECT_EQ(Put(overwrite).code(), Code::kAlreadyExists);
   overwrite.overwrite = true;

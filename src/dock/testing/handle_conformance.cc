@@ -31,6 +31,7 @@ TEST_P(DockConformance, AHandleAsksForRowsOfItsPartition) {
   EXPECT_EQ(*train.Renew(taken.lease), taken.expires);
   EXPECT_EQ(train.Complete({.lease = taken.lease, .rows = {0}, .step = 0}), absl::OkStatus());
   EXPECT_EQ(train.Release({.lease = taken.lease}), absl::OkStatus());
+  EXPECT_EQ(train.Fill({.batch = Floats({{"b", {5}}}).batch, .rows = {1}}), absl::OkStatus());
   EXPECT_EQ(train.Rollback({.consumer = "x", .step = kNoStep}), absl::OkStatus());
   EXPECT_EQ(train.GetConsumerStatus("x")->ready, 2);
   EXPECT_EQ(dock_->GetStatus("eval")->rows, 0);
@@ -65,6 +66,7 @@ TEST_P(DockConformance, AHandleIsANameThatRequestsMayRepeatButNotContradict) {
   EXPECT_EQ(train.Put(put).status(), absl::OkStatus());
   put.partition = "eval";
   EXPECT_THAT(train.Put(put).status(), Fails(Code::kInvalidArgument, {"partition 'eval'", "handle of 'train'"}));
+  EXPECT_EQ(train.Fill({.partition = "eval", .rows = {0}, .tags = {{{"a", "b"}}}}).code(), Code::kInvalidArgument);
   EXPECT_EQ(train.Clear({.partition = "eval", .everything = true}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(dock_->GetStatus("eval")->rows, 0);
   EXPECT_EQ(train.GetStatus()->rows, 1);

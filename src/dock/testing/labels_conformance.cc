@@ -75,10 +75,6 @@ TEST_P(DockConformance, AKeyNamesOneRow) {
   EXPECT_THAT(Put(put), Fails(Code::kInvalidArgument, {"1 keys for 3 rows"}));
   put.keys = {"a\nb", "", ""};
   EXPECT_EQ(Put(put).code(), Code::kInvalidArgument);
-  PutRequest fill = Floats({{"b", {1}}});
-  fill.rows = {rows[0]};
-  fill.keys = {"uno"};
-  EXPECT_EQ(Put(fill).code(), Code::kInvalidArgument);
   // They come with the rows, and go with them.
   const Taken taken = Take("x", 3);
   EXPECT_EQ(taken.rows.key(0), "one");
@@ -148,7 +144,7 @@ TEST_P(DockConformance, APartialCellIsItsWritersOnly) {
   Register({.name = "reader", .reads = {"b"}});
   Register({.name = "curious", .reads = {"a"}, .reads_optional = {"b"}});
   const std::vector<RowId> rows = PutFloats({{"a", {1, 2}}});
-  PutRequest unfinished = Floats({{"b", {10, 20}}});
+  FillRequest unfinished = Cells({{"b", {10, 20}}});
   unfinished.rows = rows;
   unfinished.lease = Take("rollout", 2).lease;
   unfinished.partial = true;

@@ -170,17 +170,17 @@ TEST_P(DockConformance, AFetchKeepsLabelsVersionsAndPiecesOfRowsThatItNamesAgain
     const absl::StatusOr<Taken> taken =
         dock_->Take({.partition = kPartition, .consumer = "rollout", .rows = {rows[0]}});
     ASSERT_EQ(taken.status(), absl::OkStatus());
-    PutRequest request{.partition = kPartition,
-                       .rows = {rows[0]},
-                       .lease = taken->lease,
-                       .partial = partial,
-                       .weights_version = version};
+    FillRequest request{.partition = kPartition,
+                        .rows = {rows[0]},
+                        .lease = taken->lease,
+                        .partial = partial,
+                        .weights_version = version};
     ASSERT_EQ(request.batch.Add("r", Column::FromRows<float>({values})), absl::OkStatus());
     ASSERT_EQ(Put(request), absl::OkStatus());
   };
   respond({1, 2}, 7, /*partial=*/true);
   respond({1, 2, 3}, 8, /*partial=*/false);
-  PutRequest other{.partition = kPartition, .rows = {rows[1]}, .weights_version = 5};
+  FillRequest other{.partition = kPartition, .rows = {rows[1]}, .weights_version = 5};
   ASSERT_EQ(other.batch.Add("r", Column::FromRows<float>({std::vector<float>{4}})), absl::OkStatus());
   ASSERT_EQ(Put(other), absl::OkStatus());
 
@@ -253,9 +253,9 @@ TEST_P(DockConformance, AnswersForManyTagsKeysAndGroupsAreThoseOfALocalDock) {
   const auto put_tagged = [&](Dock& dock) { return dock.Put({.partition = "p", .new_rows = 20, .tags = {tags}}); };
   EXPECT_THAT(twins.Ask("many long tags", put_tagged), testing::StartsWith("OK"));
   const Tags one_more = {{"one more", "x"}}, too_long = {{"long", std::string(1025, 'v')}};
-  twins.Ask("one more tag", [&](Dock& dock) { return dock.Put({.partition = "p", .rows = {3}, .tags = {one_more}}); });
+  twins.Ask("one more tag", [&](Dock& dock) { return dock.Fill({.partition = "p", .rows = {3}, .tags = {one_more}}); });
   twins.Ask("too long a tag",
-            [&](Dock& dock) { return dock.Put({.partition = "p", .rows = {3}, .tags = {too_long}}); });
+            [&](Dock& dock) { return dock.Fill({.partition = "p", .rows = {3}, .tags = {too_long}}); });
   EXPECT_THAT(twins.Ask("a page of long tags", [&](Dock& dock) { return dock.List({.partition = "p", .tags = tags}); }),
               testing::AllOf(testing::StartsWith("OK"), testing::Not(testing::HasSubstr("next 0,"))));
 
@@ -318,7 +318,7 @@ TEST_P(DockConformance, AnswersForCallsThatNameNothingAreThoseOfALocalDock) {
   twins.Ask("requeue without rows", [](Dock& dock) { return dock.Requeue({.partition = "p", .consumer = "c"}); });
   twins.Ask("clear of nothing", [](Dock& dock) { return dock.Clear({.partition = "p"}); });
   twins.Ask("no keys", [](Dock& dock) { return dock.FindRows("p", {}); });
-  twins.Ask("no tags", [](Dock& dock) { return dock.Put({.partition = "p", .rows = {0}, .tags = {Tags()}}); });
+  twins.Ask("no tags", [](Dock& dock) { return dock.Fill({.partition = "p", .rows = {0}, .tags = {Tags()}}); });
   twins.Ask("list of nothing", [](Dock& dock) { return dock.List({.partition = "p", .limit = 0}); });
   twins.Ask("list without an end",
             [](Dock& dock) { return dock.List({.partition = "p", .limit = std::numeric_limits<int64_t>::max()}); });
@@ -350,11 +350,10 @@ TEST_P(DockConformance, AnswersForThingsNamedTwiceAreThoseOfALocalDock) {
   });
   twins.Ask("cleared rows", [](Dock& dock) { return dock.Clear({.partition = "p", .rows = {5, 5}}); });
   twins.Ask("cleared groups", [](Dock& dock) { return dock.Clear({.partition = "p", .groups = {5, 5}}); });
-  PutRequest fill = Wide({"w"});
-  fill.rows = {6, 6};
-  twins.Ask("more rows than the batch has", [&](Dock& dock) { return dock.Put(fill); });
+  const FillRequest fill{.partition = "p", .batch = Wide({"w"}).batch, .rows = {6, 6}};
+  twins.Ask("more rows than the batch has", [&](Dock& dock) { return dock.Fill(fill); });
   twins.Ask("rows of a put", [](Dock& dock) {
-    return dock.Put({.partition = "p", .rows = {6, 6}, .tags = {{{"x", "y"}}}});
+    return dock.Fill({.partition = "p", .rows = {6, 6}, .tags = {{{"x", "y"}}}});
   });
   twins.Ask("keys", [](Dock& dock) { return dock.Put({.partition = "p", .new_rows = 2, .keys = {"k", "k"}}); });
   twins.Ask("empty keys", [](Dock& dock) { return dock.Put({.partition = "p", .new_rows = 2, .keys = {"", ""}}); });

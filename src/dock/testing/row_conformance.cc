@@ -46,7 +46,7 @@ TEST_P(DockRows, ACellTellsItsSizeItsVersionAndWhoPutIt) {
   EXPECT_EQ(StatusOfCell(rows[0], "text").state, CellState::kEmpty);
   EXPECT_EQ(StatusOfCell(rows[0], "text").bytes, 0);
 
-  PutRequest put{.partition = kPartition, .rows = rows, .lease = Take("writer", 2).lease, .weights_version = 3};
+  FillRequest put{.partition = kPartition, .rows = rows, .lease = Take("writer", 2).lease, .weights_version = 3};
   const std::vector<std::string> texts = {"12345", ""};
   ASSERT_EQ(put.batch.Add("text", Column::FromStrings(texts)), absl::OkStatus());
   ASSERT_EQ(put.batch.Add("empty", *Column::MakeDense(DType::kF32, {0}, 2, Buffer())), absl::OkStatus());
@@ -103,7 +103,7 @@ TEST_P(DockRows, AnOverwrittenCellIsOfWhoOverwroteIt) {
   Register({.name = "x", .reads = {"a"}, .writes = {"b"}});
   const std::vector<RowId> rows = PutFloats({{"a", {1}}});
   ASSERT_EQ(Fill(rows, {{"b", {2}}}, Take("x", 1).lease), absl::OkStatus());
-  PutRequest better = Floats({{"b", {3}}});
+  FillRequest better = Cells({{"b", {3}}});
   better.rows = rows;
   better.overwrite = true;
   ASSERT_EQ(Put(better), absl::OkStatus());
@@ -116,11 +116,11 @@ TEST_P(DockRows, ACellThatIsPartialIsNoSecret) {
   Register({.name = "reader", .reads = {"a", "r"}});
   const std::vector<RowId> rows = PutFloats({{"a", {1}}});
   const auto put = [&](std::vector<float> values, int64_t version, bool partial) {
-    PutRequest request{.partition = kPartition,
-                       .rows = rows,
-                       .lease = Take("rollout", 1).lease,
-                       .partial = partial,
-                       .weights_version = version};
+    FillRequest request{.partition = kPartition,
+                        .rows = rows,
+                        .lease = Take("rollout", 1).lease,
+                        .partial = partial,
+                        .weights_version = version};
     EXPECT_EQ(request.batch.Add("r", Column::FromRows<float>({values})), absl::OkStatus());
     EXPECT_EQ(Put(request), absl::OkStatus());
   };
@@ -198,7 +198,7 @@ TEST_P(DockRows, ARowThatWasSentBackIsOfALaterEpochAndWithoutTheCells) {
   Register({.name = "writer", .reads = {"a"}, .writes = {"b"}});
   Register({.name = "trainer", .reads = {"b"}, .max_version_lag = 0, .stale = Stale::kSendBack});
   const std::vector<RowId> rows = PutFloats({{"a", {1}}});
-  PutRequest put = Floats({{"b", {2}}});
+  FillRequest put = Cells({{"b", {2}}});
   put.rows = rows;
   put.lease = Take("writer", 1).lease;
   put.weights_version = 1;

@@ -19,11 +19,18 @@ namespace tdock::dock {
 // Cells hold numbers; what column type they stand for is the driver's business. Not thread-safe.
 class SlowDock : public SlowVersions {
  public:
+  // Cells of `rows`, or if it is empty, new rows. All but the batch.
+  struct AnyPut : FillRequest {
+    int64_t new_rows = 0;
+    std::vector<GroupId> groups = {};
+    int64_t group_size = 0;
+    std::vector<std::string> keys = {};
+  };
   struct SlowPut {
     std::map<std::string, std::vector<int64_t>> columns;
     // Of those that are lists, how many items each cell has.
     std::map<std::string, std::vector<int64_t>> lengths;
-    PutRequest request;  // all but the batch
+    AnyPut request;
     int64_t count = 0;
   };
 
@@ -47,7 +54,7 @@ class SlowDock : public SlowVersions {
   }
 
   Refusals CheckPut(const SlowPut& put) const {
-    const PutRequest& request = put.request;
+    const AnyPut& request = put.request;
     Refusals refusals;
     const bool completes = request.lease != kNoLease && !request.keep && !request.partial;
     if (request.partial && request.overwrite) refusals.insert(Code::kInvalidArgument);
@@ -71,7 +78,6 @@ class SlowDock : public SlowVersions {
       }
     }
     if (request.rows.empty()) {
-      if (request.keep || request.partial) refusals.insert(Code::kInvalidArgument);
       if (request.lease != kNoLease) refusals.insert(Code::kInvalidArgument);
       if (sealed_) refusals.insert(Code::kFailedPrecondition);
       CheckGroups(put, refusals);
@@ -79,7 +85,6 @@ class SlowDock : public SlowVersions {
       return refusals;
     }
     if (static_cast<int64_t>(request.rows.size()) != put.count) refusals.insert(Code::kInvalidArgument);
-    if (!request.groups.empty() || request.group_size != 0) refusals.insert(Code::kInvalidArgument);
     if (request.keep && request.lease == kNoLease) refusals.insert(Code::kInvalidArgument);
     if (request.lease != kNoLease) {
       CheckLease(request.lease, request.rows, refusals);
@@ -103,7 +108,7 @@ class SlowDock : public SlowVersions {
   }
 
   std::vector<RowId> Put(const SlowPut& put) {
-    const PutRequest& request = put.request;
+    const AnyPut& request = put.request;
     std::vector<RowId> ids = request.rows;
     for (int64_t i = 0; request.rows.empty() && i < put.count; ++i) {
       ids.push_back(next_row_++);
@@ -332,7 +337,7 @@ class SlowDock : public SlowVersions {
     return consumers_.at(name).options.checkpointed && step >= kNoStep ? Refusals() : Refusals{Code::kInvalidArgument};
   }
 
-  int64_t SizeOfNewGroups(const PutRequest& request) const {
+  int64_t SizeOfNewGroups(const AnyPut& request) const {
     return request.group_size > 0 ? request.group_size : options_.group_size;
   }
 
@@ -355,7 +360,7 @@ class SlowDock : public SlowVersions {
     }
   }
 
-  void CheckEpochs(const PutRequest& request, Refusals& refusals) const {
+  void CheckEpochs(const AnyPut& request, Refusals& refusals) const {
     if (!request.epochs.empty() && request.epochs.size() != request.rows.size()) {
       refusals.insert(Code::kInvalidArgument);
     }

@@ -128,7 +128,7 @@ TEST_P(DockVersions, ResultsMadeFromWhatWasSentBackAreRefused) {
   ASSERT_EQ(Publish(2), absl::OkStatus());
   EXPECT_EQ(TryTake("trainer", 1, 1).status().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(Fill(rows, {{"c", {9}}}, held.lease), Fails(Code::kFailedPrecondition));
-  PutRequest late = Floats({{"c", {9}}});
+  FillRequest late = Cells({{"c", {9}}});
   late.rows = rows;
   late.epochs = {held.rows.epoch(0)};
   EXPECT_THAT(Put(late), Fails(Code::kFailedPrecondition, {"row 0", "of epoch 1", "for epoch 0", "sent back"}));
@@ -216,7 +216,7 @@ TEST_P(DockVersions, AReplacedCellIsNewAsAWhole) {
   const RowId row = PutFloats({{"a", {1}}})[0];
   ASSERT_EQ(Respond(Take("rollout", 1), {4}, 1, true), absl::OkStatus());
   ASSERT_EQ(Respond(Take("rollout", 1), {6}, 2), absl::OkStatus());
-  PutRequest put{.partition = kPartition, .rows = {row}};
+  FillRequest put{.partition = kPartition, .rows = {row}};
   ASSERT_EQ(put.batch.Add("b", Column::FromRows<int64_t>({{1, 2}})), absl::OkStatus());
   put.overwrite = true;
   put.weights_version = 5;
@@ -344,7 +344,7 @@ TEST_P(DockVersions, AResponseThatIsBegunAnewDoesNotGoOnFromAPiece) {
   Start({});
   const RowId row = PutFloats({{"a", {1}}})[0];
   ASSERT_EQ(Respond(Take("rollout", 1), {4}, 1, true), absl::OkStatus());
-  PutRequest put{.partition = kPartition, .rows = {row}, .lease = Take("rollout", 1).lease, .overwrite = true};
+  FillRequest put{.partition = kPartition, .rows = {row}, .lease = Take("rollout", 1).lease, .overwrite = true};
   ASSERT_EQ(put.batch.Add("b", Column::FromRows<int64_t>({{1, 2, 3, 4, 5}})), absl::OkStatus());
   put.weights_version = 5;
   ASSERT_EQ(Put(put), absl::OkStatus());

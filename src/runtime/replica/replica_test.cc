@@ -101,11 +101,10 @@ absl::StatusOr<std::string> PutRows(Dock& dock, const Taken& taken) {
   for (size_t row = 0; row < taken.rows.size(); ++row) y.push_back(2 * taken.rows.Get<float>(row, "x")->front());
   Batch batch;
   TDOCK_RETURN_IF_ERROR(batch.Add("y", Column::FromValues(y)));
-  TDOCK_RETURN_IF_ERROR(dock.Put({.partition = kPartition,
-                                  .batch = batch,
-                                  .rows = {taken.rows.ids().begin(), taken.rows.ids().end()},
-                                  .lease = taken.lease})
-                            .status());
+  TDOCK_RETURN_IF_ERROR(dock.Fill({.partition = kPartition,
+                                   .batch = batch,
+                                   .rows = {taken.rows.ids().begin(), taken.rows.ids().end()},
+                                   .lease = taken.lease}));
   return absl::StrCat(taken.rows.size(), " rows");
 }
 

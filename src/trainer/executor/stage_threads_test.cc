@@ -72,10 +72,10 @@ class StageThreadsTest : public testing::Test {
     for (size_t i = 0; i < taken.rows.size(); ++i) {
       values.push_back((*taken.rows.Get<int32_t>(i, Column(number)))[0] + 1);
     }
-    PutRequest put{
+    FillRequest put{
         .partition = kPartition, .rows = {taken.rows.ids().begin(), taken.rows.ids().end()}, .lease = taken.lease};
     TDOCK_RETURN_IF_ERROR(put.batch.Add(Column(number + 1), tdock::Column::FromValues(values)));
-    return dock_->Put(put).status();
+    return dock_->Fill(put);
   }
 
   std::vector<StageTask> Tasks() {

@@ -117,11 +117,17 @@ class GroupFilter final : public Stage {
     for (const int64_t row : chosen) groups.push_back(rows.groups()[static_cast<size_t>(row)]);
     std::vector<RowId> ids;
     for (const auto& [version, columns] : by_version) {
-      PutRequest request{.partition = partition_, .rows = ids, .weights_version = version};
-      TDOCK_ASSIGN_OR_RETURN(request.batch, columns.SelectRows(chosen));
-      if (ids.empty()) request.groups = groups;
-      TDOCK_ASSIGN_OR_RETURN(const PutResult put, dock_.Put(request));
-      ids = put.rows;
+      TDOCK_ASSIGN_OR_RETURN(Batch batch, columns.SelectRows(chosen));
+      if (ids.empty()) {
+        TDOCK_ASSIGN_OR_RETURN(
+            PutResult put,
+            dock_.Put(
+                {.partition = partition_, .batch = std::move(batch), .groups = groups, .weights_version = version}));
+        ids = std::move(put.rows);
+      } else {
+        TDOCK_RETURN_IF_ERROR(
+            dock_.Fill({.partition = partition_, .batch = std::move(batch), .rows = ids, .weights_version = version}));
+      }
     }
     if (copied_ == 0) first_row_ = static_cast<int64_t>(ids.front());
     copied_ += std::ssize(ids);

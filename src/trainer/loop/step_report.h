@@ -55,7 +55,7 @@ class StepReport final : public Stateful {
   std::map<std::string, Progress::Figure> validated_;  // by their metrics
   int64_t steps_ = 0, without_gradient_ = 0, without_reward_ = 0, by_other_weights_ = 0;
   std::optional<double> first_difference_;  // between servers and training
-  bool at_max_ = false;  // the rewards of the last step: none can be greater
+  bool at_max_ = false;                     // the rewards of the last step: none can be greater
 };
 
 }  // namespace tdock::trainer

@@ -63,7 +63,7 @@ int64_t ScoreRows(Dock& dock, int64_t most = INT64_MAX) {
     Batch batch;
     EXPECT_TRUE(batch.Add("rewards", Column::FromValues(rewards)).ok());
     const std::vector<RowId> ids(taken->rows.ids().begin(), taken->rows.ids().end());
-    EXPECT_TRUE(dock.Put({.partition = "train", .batch = batch, .rows = ids, .lease = taken->lease}).ok());
+    EXPECT_TRUE(dock.Fill({.partition = "train", .batch = batch, .rows = ids, .lease = taken->lease}).ok());
     scored += static_cast<int64_t>(ids.size());
   }
   return scored;

@@ -52,7 +52,7 @@ class AwaitStageTest : public testing::Test {
     Batch batch;
     ASSERT_TRUE(batch.Add("y", Column::FromValues(std::vector<float>(static_cast<size_t>(rows), value))).ok());
     const std::vector<RowId> ids(taken->rows.ids().begin(), taken->rows.ids().end());
-    ASSERT_TRUE(dock_->Put({.partition = "train", .batch = batch, .rows = ids, .lease = taken->lease}).ok());
+    ASSERT_TRUE(dock_->Fill({.partition = "train", .batch = batch, .rows = ids, .lease = taken->lease}).ok());
   }
 
   FakeClock clock_;

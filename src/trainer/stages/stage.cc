@@ -235,12 +235,12 @@ void StageRunner::LetPublish(const Stage& stage, const Taken& taken, bool puts, 
 }
 
 absl::Status StageRunner::PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes,
-                                   PutRequest put, bool puts, std::vector<bool>& early) {
+                                   FillRequest put, bool puts, std::vector<bool>& early) {
   put.rows = RowsAt(stage, taken.rows, indexes, early);
   TDOCK_RETURN_IF_ERROR(CheckFinite(put.batch, put.rows));
   put.partition = partition_;
   put.lease = taken.lease;
-  if (puts) TDOCK_RETURN_IF_ERROR(dock_.Put(put).status());
+  if (puts) TDOCK_RETURN_IF_ERROR(dock_.Fill(put));
   for (const size_t i : indexes) early[i] = true;
   return absl::OkStatus();
 }
@@ -315,14 +315,12 @@ absl::StatusOr<StageRunner::Round> StageRunner::Settle(const Stage& stage, const
         dock_.Complete({.partition = partition_, .lease = taken.lease, .step = StepOf(stage, context)}));
     return round;
   }
-  TDOCK_RETURN_IF_ERROR(dock_
-                            .Put({.partition = partition_,
-                                  .batch = std::move(computed.output.columns),
-                                  .rows = std::move(computed.kept),
-                                  .lease = taken.lease,
-                                  .step = StepOf(stage, context),
-                                  .weights_version = computed.output.weights_version})
-                            .status());
+  TDOCK_RETURN_IF_ERROR(dock_.Fill({.partition = partition_,
+                                    .batch = std::move(computed.output.columns),
+                                    .rows = std::move(computed.kept),
+                                    .lease = taken.lease,
+                                    .step = StepOf(stage, context),
+                                    .weights_version = computed.output.weights_version}));
   return round;
 }
 

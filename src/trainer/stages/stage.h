@@ -198,7 +198,7 @@ class StageRunner {
   absl::StatusOr<std::vector<RowId>> OthersOf(const std::vector<GroupId>& groups, const std::vector<RowId>& rows);
   absl::StatusOr<Computed> RunStage(Stage& stage, const Taken& taken, StageContext& context, bool puts,
                                     const TakeMore& take_more);
-  absl::Status PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, PutRequest put,
+  absl::Status PutEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, FillRequest put,
                         bool puts, std::vector<bool>& early);
   absl::Status DropEarly(const Stage& stage, const Taken& taken, std::span<const size_t> indexes, bool puts,
                          std::vector<bool>& early);

@@ -72,14 +72,12 @@ absl::Status Profile::PutExperience(const Batch& batch, const ExperienceIndexes&
 }
 
 absl::Status Profile::PutCells(const Batch& batch, const Target& target) {
-  TDOCK_RETURN_IF_ERROR(dock_
-                            ->Put({.partition = options_.partition,
-                                   .batch = batch,
-                                   .rows = target.rows,
-                                   .lease = target.lease,
-                                   .keep = target.keep && target.lease != kNoLease,
-                                   .overwrite = true})
-                            .status());
+  TDOCK_RETURN_IF_ERROR(dock_->Fill({.partition = options_.partition,
+                                     .batch = batch,
+                                     .rows = target.rows,
+                                     .lease = target.lease,
+                                     .keep = target.keep && target.lease != kNoLease,
+                                     .overwrite = true}));
   if (target.keep) return absl::OkStatus();
   if (target.lease == kNoLease) return CompleteHolders(batch, target.rows);
   ForgetLease(target.lease, target.rows);
@@ -138,7 +136,7 @@ absl::Status Profile::CheckHeld(const Consumer& consumer, const Target& target) 
 absl::Status Profile::PutUnfinished(const Batch& batch, const Target& target) {
   TDOCK_ASSIGN_OR_RETURN(const Batch response, ColumnsWhere(batch, IsResumed));
   TDOCK_ASSIGN_OR_RETURN(const Batch others, ColumnsWhere(batch, [](const auto& name) { return !IsResumed(name); }));
-  const PutRequest partial{
+  const FillRequest partial{
       .partition = options_.partition, .batch = response, .rows = target.rows, .lease = target.lease, .partial = true};
   const auto put_others = [&]() -> absl::Status {
     if (others.empty()) return absl::OkStatus();
@@ -147,11 +145,11 @@ absl::Status Profile::PutUnfinished(const Batch& batch, const Target& target) {
   if (target.lease != kNoLease) {
     // The second put gives the rows back; from then on another consumer may hold them.
     TDOCK_RETURN_IF_ERROR(put_others());
-    TDOCK_RETURN_IF_ERROR(dock_->Put(partial).status());
+    TDOCK_RETURN_IF_ERROR(dock_->Fill(partial));
     ForgetLease(target.lease, target.rows);
     return absl::OkStatus();
   }
-  TDOCK_RETURN_IF_ERROR(dock_->Put(partial).status());
+  TDOCK_RETURN_IF_ERROR(dock_->Fill(partial));
   TDOCK_RETURN_IF_ERROR(put_others());
   TDOCK_ASSIGN_OR_RETURN(const Consumer* rollout, FindConsumer("actor_rollout"));
   return EndHeld(*rollout, target.rows, &Dock::Release);

@@ -138,6 +138,17 @@ std::vector<std::pair<std::string, v1::Request>> Requests() {
   v1::Request& acknowledge = add("acknowledge");
   acknowledge.set_call(0);
   acknowledge.mutable_acknowledge()->add_pins(4);
+  add("fill_without_frame")
+      .set_fill(Encode(FillRequest{.partition = "train",
+                                   .rows = {1, 300},
+                                   .lease = 9,
+                                   .keep = true,
+                                   .step = 4,
+                                   .tags = {{{"split", "train"}}},
+                                   .partial = true,
+                                   .epochs = {0, 2},
+                                   .overwrite = true,
+                                   .weights_version = 3}));
   return all;
 }
 

@@ -34,6 +34,7 @@ void SetTimeout(absl::Duration left, v1::Request& request) {
 
 absl::string_view KindOf(const v1::Request& request) {
   if (request.has_put()) return "put";
+  if (request.has_fill()) return "fill";
   if (request.has_take()) return "take";
   return request.has_fetch() ? "fetch" : "call";
 }

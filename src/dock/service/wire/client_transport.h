@@ -31,7 +31,7 @@ class ClientTransport {
   // calls belong to the session of the welcome.
   virtual absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) = 0;
 
-  // Sends a request, with the batch of a put, and waits for the response.
+  // Sends a request, with its frame, and waits for the response.
   virtual ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) = 0;
 
   // Sends a message without a response. If no connection is free, one is made within `connect_within`; false if that is

@@ -78,6 +78,7 @@ class FieldSender {
         // A request has them even if there are none.
         if (!field.empty() || IsRequest<T>) Field(number, name, field);
       } else {
+        if (std::is_same_v<T, PutRequest> && name == "groups") Field(kStepOfPut, "step", kNoStep);
         Field(number, name, field);
       }
     });
@@ -231,6 +232,12 @@ class FieldReceiver {
     ForEachNumber<T>([&](int, const char*, auto member) { Clear(into.*member); });
     absl::Status status;
     while (status.ok() && Next()) {
+      // New rows would be made of what an older client puts into rows that exist.
+      if (std::is_same_v<T, PutRequest> && number < kReadsRange && std::ranges::count(kPutNumbers, number) == 0 &&
+          !(number == kStepOfPut && static_cast<int64_t>(value) == kNoStep)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("field ", number, " of a put is for rows that exist: send a fill"));
+      }
       ForEachNumber<T>([&](int place, absl::string_view name, auto member) {
         auto& field = into.*member;
         if constexpr (std::is_same_v<T, RegisterRequest> && std::is_same_v<decltype(field), ConsumerOptions&>) {
@@ -444,9 +451,9 @@ void AppendNumber(std::string& message, int field, uint64_t number) {
   template std::string Encode(const T& value, absl::Time now); \
   template absl::StatusOr<T> Decode(absl::string_view message, absl::Time now);
 TDOCK_FOR_EACH(TDOCK_MESSAGE, ColumnSpec, PartitionOptions, PartitionRequest, RegisterRequest, ConsumerRequest,
-               PutRequest, TakeRequest, FetchRequest, LeaseRequest, RequeueRequest, StepRequest, PublishRequest,
-               FindRequest, ImportRequest, ListRequest, ClearRequest, RowRequest, ListResult, PartitionStatus,
-               ConsumerStatus, RowStatus)
+               PutRequest, FillRequest, TakeRequest, FetchRequest, LeaseRequest, RequeueRequest, StepRequest,
+               PublishRequest, FindRequest, ImportRequest, ListRequest, ClearRequest, RowRequest, ListResult,
+               PartitionStatus, ConsumerStatus, RowStatus)
 #undef TDOCK_MESSAGE
 
 }  // namespace tdock::service

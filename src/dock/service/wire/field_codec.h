@@ -1,10 +1,11 @@
 // Structs as messages of the protocol, and back, in the format of protocol buffers: fields are numbered in the order of
-// their struct's list, from 1 on (docs/wire-format.md). Numbers that are 0, empty texts and empty lists are not sent;
-// fields that were not sent are 0 or empty, whatever the struct's defaults. Times are sent as what is left of them, or
-// how long ago they were, at `now` of each side's clock. Unknown fields are skipped.
+// their struct's list, from 1 on, but for those of a put (docs/wire-format.md). Numbers that are 0, empty texts and
+// empty lists are not sent; fields that were not sent are 0 or empty, whatever the struct's defaults. Times are sent as
+// what is left of them, or how long ago they were, at `now` of each side's clock. Unknown fields are skipped.
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -28,14 +29,19 @@ absl::StatusOr<T> Decode(absl::string_view message, absl::Time now = absl::UnixE
 std::string EncodeTags(const Tags& tags);
 absl::StatusOr<Tags> DecodeTags(absl::string_view message);
 
+// The fields of a put. The other numbers up to 17 are of a put into rows that exist, which is now a fill, and refused.
+// kStepOfPut is always sent, as "no step".
+inline constexpr int kPutNumbers[] = {1, 3, 4, 9, 10, 11, 12, 16, 17, 0};
+static_assert(std::size(kPutNumbers) == CountFields<PutRequest>());
+inline constexpr int kStepOfPut = 8;
+
 // Calls visit(number, name, member) for each field of a message.
 template <HasFields T, class Visit>
 void ForEachNumber(const Visit& visit) {
-  int number = 0;
+  size_t place = 0;
   T::VisitFields([&](const char* name, auto member) {
-    visit(++number, name, member);
-    // The second number of a put was that of a storage unit.
-    if (std::is_same_v<T, PutRequest> && number == 1) ++number;
+    visit(std::is_same_v<T, PutRequest> ? kPutNumbers[place] : static_cast<int>(place + 1), name, member);
+    ++place;
   });
 }
 

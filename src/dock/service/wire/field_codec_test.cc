@@ -89,7 +89,7 @@ TEST(FieldCodec, WhatIsNotSentIsZero) {
   EXPECT_EQ(take.min, 0);
   EXPECT_EQ(take.deadline, kNow);
   EXPECT_EQ(Decode<ConsumerStatus>("")->committed_step, 0);
-  EXPECT_EQ(Decode<PutRequest>("")->step, 0);
+  EXPECT_EQ(Decode<FillRequest>("")->step, 0);
   EXPECT_EQ(Decode<RegisterRequest>("")->options.max_version_lag, 0);
 }
 
@@ -112,10 +112,10 @@ TEST(FieldCodec, ReadsNumbersOneByOneToo) {
 }
 
 TEST(FieldCodec, LooksIntoMessages) {
-  std::string message = Encode(PutRequest{.partition = "p", .rows = {1, 128, 1u << 20}, .keys = {"a", ""}}, kNow);
+  std::string message = Encode(PutRequest{.partition = "p", .keys = {"a", ""}}, kNow);
   EXPECT_EQ(FirstText(message), "p");
-  EXPECT_EQ(CountIn(message, &PutRequest::rows), 3);
   EXPECT_EQ(CountIn(message, &PutRequest::keys), 2);
+  EXPECT_EQ(CountIn(Encode(FillRequest{.rows = {1, 128, 1u << 20}}), &FillRequest::rows), 3);
   EXPECT_EQ(NumberIn(message, kReadsRange), 0u);
   AppendNumber(message, kReadsRange, 1);
   EXPECT_EQ(NumberIn(message, kReadsRange), 1u);
@@ -125,14 +125,20 @@ TEST(FieldCodec, LooksIntoMessages) {
   EXPECT_EQ(FirstText("\xff"), "");
 }
 
+TEST(FieldCodec, RefusesAPutIntoRowsThatExist) {
+  std::string put = Encode(PutRequest{.partition = "p", .new_rows = 1, .keys = {"k"}}, kNow);
+  AppendNumber(put, 5, 1);  // once the rows to fill
+  EXPECT_THAT(Decode<PutRequest>(put, kNow).status(), Fails(Code::kInvalidArgument, {"field 5", "fill"}));
+}
+
 TEST(FieldCodec, RefusesWhatCannotBe) {
   std::string unit = Encode(RegisterRequest{.partition = "p"});
   AppendNumber(unit, NumberOf(&ConsumerOptions::unit) + 1, 7);
   EXPECT_THAT(Decode<RegisterRequest>(unit).status(), Fails(Code::kInvalidArgument, {"unit 7"}));
   EXPECT_THAT(Decode<ListRequest>(absl::string_view("\x12\x02\x0a\x00", 4)).status(),
               Fails(Code::kInvalidArgument, {"1 names", "tags"}));
-  const std::string whole = Encode(
-      PutRequest{.partition = "p", .rows = {300}, .groups = {7}, .keys = {"key"}, .tags = {{{"name", "value"}}}}, kNow);
+  const std::string whole =
+      Encode(PutRequest{.partition = "p", .groups = {7}, .keys = {"key"}, .tags = {{{"name", "value"}}}}, kNow);
   for (size_t size = 0; size < whole.size(); ++size) {
     const auto cut = Decode<PutRequest>(absl::string_view(whole).substr(0, size), kNow);
     if (cut.ok()) continue;

@@ -76,6 +76,18 @@ std::vector<LongCall> LongCalls() {
       {.name = "a put of many rows",
        .prepare = MakeTable,
        .call = [](Dock& dock) { return dock.Put({.partition = "p", .batch = Sevens(kMany)}).status(); }},
+      {.name = "a fill of many rows",
+       .prepare = PutMany,
+       .call =
+           [rows](Dock& dock) {
+             return dock.Fill({.partition = "p", .batch = Sevens(kMany), .rows = rows, .overwrite = true});
+           }},
+      {.name = "tags of many rows",
+       .prepare = PutMany,
+       .call =
+           [rows](Dock& dock) {
+             return dock.Fill({.partition = "p", .rows = rows, .tags = {{{"a", "b"}}}});
+           }},
       {.name = "many keys",
        .prepare = PutMany,
        .call = [keys = ManyKeys()](Dock& dock) { return dock.FindRows("p", keys).status(); }},

@@ -86,7 +86,7 @@ class RemoteDock final : public Dock {
     TDOCK_ASSIGN_OR_RETURN(
         const ClientAnswer answer,
         session_->Call(std::move(request), put.batch, {.wait = put.deadline - now, .cancel = put.cancel}));
-    const int64_t most = std::max({put.batch.rows(), put.new_rows, static_cast<int64_t>(put.rows.size())});
+    const int64_t most = std::max(put.batch.rows(), put.new_rows);
     return RowsOfPut(answer.reply.put(), static_cast<uint64_t>(most));
   }
   absl::StatusOr<Taken> Send(verbs::Take, const TakeRequest& take) {

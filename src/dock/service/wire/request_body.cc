@@ -32,6 +32,7 @@ std::string& MutableBody(v1::Request& request, int number) {
 
 bool HasFrame(const v1::Request& request) {
   if (request.has_import_partition()) return NumberIn(request.import_partition(), NumberOf(&ImportRequest::image)) != 0;
+  if (request.has_fill()) return NumberIn(request.fill(), NumberOf(&FillRequest::batch)) != 0;
   return request.has_put() && NumberIn(request.put(), NumberOf(&PutRequest::batch)) != 0;
 }
 

@@ -11,7 +11,7 @@ namespace tdock::service {
 absl::string_view BodyOf(const v1::Request& request);
 // Makes it a request of the verb of this number.
 std::string& MutableBody(v1::Request& request, int number);
-// True if a frame follows: a put's, or an image.
+// True if a frame follows: a put's, a fill's, or an image.
 bool HasFrame(const v1::Request& request);
 // The batch that travels as a frame behind the request; null if it has none.
 template <class Request>

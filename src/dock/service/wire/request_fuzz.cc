@@ -26,6 +26,7 @@ void CheckCodecs(const v1::Request& request) {
   CheckAgain<PartitionOptions>(request.create_partition());
   CheckAgain<RegisterRequest>(request.register_consumer());
   CheckAgain<PutRequest>(request.put());
+  CheckAgain<FillRequest>(request.fill());
   CheckAgain<TakeRequest>(request.take());
   CheckAgain<FetchRequest>(request.fetch());
   CheckAgain<LeaseRequest>(request.complete());

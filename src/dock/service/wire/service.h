@@ -78,8 +78,8 @@ class Service {
   // Errors are the put's.
   absl::StatusOr<std::shared_ptr<Memory>> MemoryFor(absl::string_view partition) { return dock_.MemoryOf(partition); }
 
-  // Carries out the request; `batch` is that of a put. `reply` is called once, possibly before this returns. Calls of
-  // one session run in any order: long ones go to the work queue.
+  // Carries out the request; `batch` is what came as its frame. `reply` is called once, possibly before this returns.
+  // Calls of one session run in any order: long ones go to the work queue.
   void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
 
   // For a transport that cannot send a response: since no client will ever get it, the lease of a take ends, and the
@@ -126,7 +126,7 @@ class Service {
       return caller;
     }
   };
-  // Carries out a request, here or, if that takes long, in the work queue. `batch` is that of a put.
+  // Carries out a request, here or, if that takes long, in the work queue. `batch` is what came as its frame.
   template <class V>
   void Do(const Caller& caller, std::string body, Batch batch);
   // It may also have to wait for other long calls.

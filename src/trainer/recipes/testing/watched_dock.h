@@ -67,8 +67,8 @@ class WatchedDock final : public Dock {
   template <class V>
   ResultOf<V> Answer(V, const typename V::Request& request) {
     constexpr bool kChangesRows =
-        kIsOneOf<V, verbs::Put, verbs::Complete, verbs::Release, verbs::Drop, verbs::Requeue, verbs::Commit,
-                 verbs::Rollback, verbs::Clear, verbs::DropConsumer, verbs::ImportPartition>;
+        kIsOneOf<V, verbs::Put, verbs::Fill, verbs::Complete, verbs::Release, verbs::Drop, verbs::Requeue,
+                 verbs::Commit, verbs::Rollback, verbs::Clear, verbs::DropConsumer, verbs::ImportPartition>;
     const auto ask = [&] { return Ask<V>(*dock_, request); };
     return kChangesRows ? Looked(ask) : ask();
   }

@@ -35,14 +35,14 @@ struct ExampleDock {
     Expect(feed.batch.Add("prompts", Column::FromRows<int32_t>(std::vector<std::vector<int32_t>>(8, {1, 2, 3}))));
     Expect(dock->Put(feed).status());
 
-    PutRequest answers{.partition = "train", .lease = Take("rollout", 4).lease};
+    FillRequest answers{.partition = "train", .lease = Take("rollout", 4).lease};
     answers.rows = {0, 1, 2, 3};
     answers.weights_version = 2;
     Expect(answers.batch.Add("responses", Column::FromRows<int32_t>({{4}, {5, 6}, {7}, {8, 9}})));
-    Expect(dock->Put(answers).status());
-    PutRequest scores{.partition = "train", .rows = {0, 1, 2, 3}, .lease = Take("reward", 4).lease};
+    Expect(dock->Fill(answers));
+    FillRequest scores{.partition = "train", .rows = {0, 1, 2, 3}, .lease = Take("reward", 4).lease};
     Expect(scores.batch.Add("rewards", Column::FromValues<float>({0, 1, 1, 0})));
-    Expect(dock->Put(scores).status());
+    Expect(dock->Fill(scores));
     Expect(dock->PublishWeights("train", 2));
     Expect(dock->Complete({.partition = "train", .lease = Take("actor", 1).lease, .step = 3}));
     held = Take("rollout", 2);
