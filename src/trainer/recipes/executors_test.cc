@@ -183,7 +183,7 @@ TEST(AStageThatHangs, EndsTheRunWithItsNameAndItsRowsAndTheRunGoesOn) {
                           "trainer.val_before_train=false", "trainer.test_freq=0", "trainer.save_freq=1"});
     HangClock clock;
     HungReward reward(clock);
-    Observer observer({.taking = [&] { clock.NoteWait(); }, .taken = [&] { clock.NoteWork(); }});
+    Observer observer({.taken = [&] { clock.NoteWork(); }});
     absl::Status given_up;
     SmallRun::Outside outside{.clock = clock};
     outside.reward = &reward;

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,24 +36,12 @@ class HangClock final : public Clock {
     const absl::Duration left = std::clamp(deadline - Now(), absl::ZeroDuration(), absl::Milliseconds(2));
     Real().Wait(cv, mu, Real().Now() + left);
   }
-  // The call is made when its time is skipped, or comes by itself.
   std::optional<AlarmId> SetAlarm(absl::Time at, std::function<void()> call) override {
-    const absl::Duration left = at - Now();
-    std::unique_lock lock(working_->mu);
-    const AlarmId id(at, ++alarms_set_);
-    working_->alarms.emplace(id, std::move(call));
-    lock.unlock();
-    const auto real = Real().SetAlarm(Real().Now() + left, [working = working_, id] { working->Call(id); });
-    if (real.has_value()) return id;
-    CancelAlarm(id);
-    return std::nullopt;
+    return Real().SetAlarm(at - (Now() - Real().Now()), std::move(call));
   }
-  void CancelAlarm(const AlarmId& id) override {
-    const std::lock_guard lock(working_->mu);
-    working_->alarms.erase(id);
-  }
+  void CancelAlarm(const AlarmId& id) override { Real().CancelAlarm(id); }
 
-  // The calling thread works from now on, until it waits by this clock, takes rows or ends.
+  // The calling thread works from now on, until it waits by this clock or ends.
   void NoteWork() {
     struct Leave {
       std::shared_ptr<Working> working;
@@ -69,20 +55,13 @@ class HangClock final : public Clock {
     working_->threads.insert(std::this_thread::get_id());
   }
 
-  void NoteWait() { working_->Remove(std::this_thread::get_id()); }
-
   // Does not come back before LetGo(); false if nobody calls that in five minutes. For a thread that works.
   bool Hang() {
     const auto limit = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(tdock::kPatience);
     std::unique_lock lock(working_->mu);
     ++hanging_;
     while (!let_go_ && std::chrono::steady_clock::now() < limit) {
-      if (working_->threads.size() == hanging_) {
-        skipped_ += absl::Seconds(kPatience) / 4;
-        lock.unlock();
-        working_->CallDue(Now());
-        lock.lock();
-      }
+      if (working_->threads.size() == hanging_) skipped_ += absl::Seconds(kPatience) / 4;
       changed_.wait_for(lock, std::chrono::milliseconds(1));
     }
     --hanging_;
@@ -105,23 +84,7 @@ class HangClock final : public Clock {
   struct Working {
     std::mutex mu;
     std::set<std::thread::id> threads;
-    std::map<AlarmId, std::function<void()>> alarms;
 
-    void Call(const AlarmId& id) {
-      std::unique_lock lock(mu);
-      const auto alarm = alarms.extract(id);
-      lock.unlock();
-      if (!alarm.empty()) alarm.mapped()();
-    }
-    void CallDue(absl::Time now) {
-      for (;;) {
-        std::unique_lock lock(mu);
-        if (alarms.empty() || alarms.begin()->first.first > now) return;
-        const AlarmId id = alarms.begin()->first;
-        lock.unlock();
-        Call(id);
-      }
-    }
     void Remove(std::thread::id id) {
       const std::lock_guard lock(mu);
       threads.erase(id);
@@ -131,7 +94,6 @@ class HangClock final : public Clock {
   const std::shared_ptr<Working> working_ = std::make_shared<Working>();
   // Guarded by working_->mu.
   absl::Duration skipped_ = absl::ZeroDuration();
-  uint64_t alarms_set_ = 0;
   size_t hanging_ = 0;
   bool let_go_ = false;
   std::condition_variable changed_;

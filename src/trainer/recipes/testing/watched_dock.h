@@ -40,8 +40,7 @@ class WatchedDock final : public Dock {
     std::function<void(Dock&)> look;
     std::function<void()> forget;
     std::function<void(Moment)> during = [](Moment) {};
-    // By a thread that asks for rows, and has got them.
-    std::function<void()> taking = [] {}, taken = [] {};
+    std::function<void()> taken = [] {};  // by the thread that has got rows
   };
   WatchedDock(std::unique_ptr<Dock> dock, Watcher watcher) : dock_(std::move(dock)), watcher_(std::move(watcher)) {}
   ~WatchedDock() override { watcher_.forget(); }
@@ -84,7 +83,6 @@ class WatchedDock final : public Dock {
   }
   // Waits without the lock.
   absl::StatusOr<Taken> Answer(verbs::Take, const TakeRequest& request) {
-    watcher_.taking();
     absl::StatusOr<Taken> taken = dock_->Take(request);
     if (!taken.ok()) return taken;
     watcher_.taken();
@@ -110,7 +108,7 @@ class Observer {
     // where another process was killed. Empty: none.
     std::string record = {};
     std::function<void(WatchedDock::Moment)> during = [](WatchedDock::Moment) {};  // a call
-    std::function<void()> taking = [] {}, taken = [] {};                           // as of the Watcher
+    std::function<void()> taken = [] {};                                           // by the thread that has got rows
   };
   explicit Observer(Options options) : options_(std::move(options)) {
     if (!options_.record.empty()) OpenRecord();
@@ -136,7 +134,6 @@ class Observer {
                                          WatchedDock::Watcher{.look = [this](Dock& changed) { Look(changed); },
                                                               .forget = [this] { rows_.clear(); },
                                                               .during = options_.during,
-                                                              .taking = options_.taking,
                                                               .taken = options_.taken});
   }
 

@@ -235,7 +235,6 @@ class WatchedRun {
         observer_({.prompt = watched.plays ? kInitialPrompt : kPrompt,
                    .record = process.record,
                    .during = process.during,
-                   .taking = [this] { clock_.NoteWait(); },
                    .taken = [this] { clock_.NoteWork(); }}),
         save_(process.save) {}
 
