@@ -31,7 +31,7 @@ std::string ShownJson(const Json& value) {
                            : JsonText(value);
 }
 
-JsonFields::JsonFields(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}
+JsonFields::JsonFields(const Json& value, absl::string_view where) : value_(value), where_(EscapeUnprintable(where)) {}
 
 const Json& JsonFields::Get(const char* key) {
   asked_.insert(key);

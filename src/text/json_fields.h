@@ -18,8 +18,9 @@ std::string ShownJson(const nlohmann::json& value);
 // Errors are InvalidArgument for damaged fields and Unimplemented for unknown ones; each begins with `where`.
 class JsonFields {
  public:
-  // `value`, which must outlive this, should be an object; if it is not, every call returns that error.
-  JsonFields(const nlohmann::json& value, std::string where);
+  // `value`, which must outlive this, should be an object; if it is not, every call returns that error. `where` begins
+  // messages, and may quote the file.
+  JsonFields(const nlohmann::json& value, absl::string_view where);
 
   // The field, or null if it is absent.
   const nlohmann::json& Get(const char* key);

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/base/testing/fails.h"
+#include "core/base/testing/hostile_text.h"
 #include "text/testing/small_tokenizers.h"
 
 namespace tdock::text {
@@ -213,6 +214,7 @@ TEST(JsonTokenizer, RefusesWhatItDoesNotImplementByName) {
       {"/normalizer", R"({"type": "Nmt"})", {"\"Nmt\""}},
       {"/normalizer", R"({"type": "NFC", "form": 1})", {"normalizer NFC", "\"form\" = 1"}},
       {"/pre_tokenizer", R"({"type": "UnicodeScripts"})", {"\"UnicodeScripts\""}},
+      {"/pre_tokenizer", R"({"type": "By\u007fLevel"})", {"By", "Level"}},
       {"/pre_tokenizer/use_words", "true", {"\"use_words\" = true"}},
       {"/pre_tokenizer",
        R"({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Odd", "invert": false})",
@@ -236,6 +238,7 @@ TEST(JsonTokenizer, RefusesWhatItDoesNotImplementByName) {
   for (const auto& [place, value, names] : changes) {
     const absl::Status status = After([&](Json& json) { json[Json::json_pointer(place)] = Json::parse(value); });
     EXPECT_THAT(status, Fails(absl::StatusCode::kUnimplemented, names)) << place;
+    EXPECT_TRUE(IsSafeForTerminals(status.message())) << status;
   }
 }
 
