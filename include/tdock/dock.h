@@ -43,8 +43,8 @@ namespace tdock {
 class AnyCall;
 class PartitionHandle;
 
-// Thread-safe. Only Take, Fetch and Put wait, and only until their deadline; a call never waits while
-// another one copies data.
+// Thread-safe. Only Take, Fetch and Put wait, and only until their deadline; a call never waits while another one
+// copies data.
 class Dock {
  public:
   virtual ~Dock() = default;

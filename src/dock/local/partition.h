@@ -10,7 +10,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/callback.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/notifier.h"
@@ -73,7 +72,7 @@ class Partition : public std::enable_shared_from_this<Partition> {
     if constexpr (requires(typename V::Request request) { request.cancel; }) {
       StartWaiting<V>(call);
     } else if constexpr (std::is_same_v<V, verbs::Fill>) {
-      call.Reply<V>(Fill(call.request<V>()));
+      call.Reply<V>(Fill(call.request<V>()));  // copies without the lock
     } else {
       call.Reply<V>(Do<V>(call.request<V>()));
     }

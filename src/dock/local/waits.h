@@ -112,11 +112,7 @@ class Waits {
   // Wakes those that can never be served. If a take is unsatisfiable, so is every take that asks for more.
   void WakeUnsatisfiable(uint32_t consumer, absl::FunctionRef<bool(int32_t rank, int64_t least)> is_unsatisfiable,
                          WakeList& wake);
-  // The one of a consumer's takes that checks for all of them whenever a lease expires; null if there is none.
-  Waiter* expiry_watcher(uint32_t consumer) const {
-    return AnyTakes(consumer) ? takes_[consumer].expiry_watcher : nullptr;
-  }
-  // Makes one of the takes that wait the expiry watcher, and returns it; null if none waits.
+  // The one of a consumer's takes that checks for all of them whenever a lease expires; null if none waits.
   Waiter* ChooseExpiryWatcher(uint32_t consumer);
 
   // ---- Fetches.

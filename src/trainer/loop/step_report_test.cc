@@ -19,7 +19,7 @@ auto Shows(const std::string& name, double value, const std::string& note = "") 
                Field(&Progress::Figure::note, note));
 }
 
-// Of a step whose answers are by servers that were sent its weights.
+// The metrics of a step whose answers are by servers that were sent its weights.
 Metrics Served(double difference) {
   return {{"rollout/server_weights_s", 0.1}, {"rollout_corr/mean_abs_diff", difference}};
 }
