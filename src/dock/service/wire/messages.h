@@ -1,0 +1,228 @@
+// The messages between a dock's clients and its server (docs/wire-format.md). Each is sent as its fields, numbered in
+// the order of the struct's list but where the struct says otherwise. Texts may be any bytes: the dock checks whether
+// they are UTF-8, and reports it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tdock/fields.h"
+#include "tdock/rows.h"
+
+namespace tdock::service {
+namespace message {
+
+// The first message of a connection.
+struct Hello {
+  uint32_t protocol = 0;
+  // The session that the connection belongs to; none: a new one.
+  std::string session = {};
+  // The client's name, for people who look at the server's status.
+  std::string client = {};
+
+  TDOCK_FIELDS(Hello, protocol, session, client)
+};
+
+struct Welcome {
+  uint32_t protocol = 0;
+  std::string session = {};  // 16 bytes
+  // Differs between starts of the server.
+  uint64_t instance = 0;
+  // The session existed.
+  bool resumed = false;
+  // Addresses of what stores cells: one, empty, for the server itself.
+  std::vector<std::string> units = {};
+  // The upload area, if bytes go through shared memory.
+  uint32_t upload_slots = 0;
+  uint32_t upload_slot_bytes = 0;
+  // The limit on one batch.
+  uint64_t max_frame_bytes = 0;
+
+  TDOCK_FIELDS(Welcome, protocol, session, instance, resumed, units, upload_slots, upload_slot_bytes, max_frame_bytes)
+};
+
+// Numbers of bodies that are no verb of TDOCK_VERBS: a Cancel, a Release, and nothing.
+inline constexpr int kCancel = 34;
+inline constexpr int kAcknowledge = 35;
+inline constexpr int kPing = 36;
+
+struct Request {
+  std::string session = {};
+  // Ascending within a session, from 1. The same number again is the same call: it is answered once.
+  uint64_t call = 0;
+  // The responses to all calls below this number have arrived.
+  uint64_t answered_below = 0;
+  // Pins that are released before the call is carried out, because acknowledgements over another connection may not
+  // have arrived yet.
+  std::vector<uint64_t> released = {};
+  // From answered_below on, the calls whose responses have arrived.
+  std::vector<uint64_t> answered = {};
+  // The number of the verb or of the three above; 0: none that is known. It is the number of the body's field.
+  int verb = 0;
+  // The verb's request, encoded (field_codec.h).
+  std::string body = {};
+
+  TDOCK_FIELDS(Request, session, call, answered_below, released, answered, verb, body)
+};
+
+// Ends the wait of another call of this session.
+struct Cancel {
+  uint64_t call = 0;
+
+  TDOCK_FIELDS(Cancel, call)
+};
+
+// Pins of views that are gone.
+struct Release {
+  std::vector<uint64_t> pins = {};
+
+  TDOCK_FIELDS(Release, pins)
+};
+
+struct Names {
+  std::vector<std::string> names = {};
+
+  TDOCK_FIELDS(Names, names)
+};
+
+struct PutResult {
+  std::vector<uint64_t> rows = {};
+  // Instead, if the put has field 18: this many rows with consecutive ids, from the first on.
+  uint64_t first = 0;
+  uint64_t count = 0;
+
+  TDOCK_FIELDS(PutResult, rows, first, count)
+};
+
+// Cells with equal properties.
+struct CellRun {
+  uint64_t count = 0;
+  int64_t weights_version = 0;
+  bool partial = false;
+  bool absent = false;
+
+  TDOCK_FIELDS(CellRun, count, weights_version, partial, absent)
+};
+
+struct CellPieces {
+  // The position of the cell, column after column.
+  uint64_t cell = 0;
+  std::vector<int64_t> ends = {};
+  std::vector<int64_t> weights_versions = {};
+
+  TDOCK_FIELDS(CellPieces, cell, ends, weights_versions)
+};
+
+// Contiguous cells.
+struct ViewRun {
+  uint64_t segment = 0;
+  uint64_t offset = 0;
+  // This many cells of this many bytes; or else, cells of these sizes.
+  uint64_t count = 0;
+  uint64_t cell_bytes = 0;
+  std::vector<uint64_t> each_bytes = {};
+  // The offset is one in inline_bytes.
+  bool is_inline = false;
+
+  TDOCK_FIELDS(ViewRun, segment, offset, count, cell_bytes, each_bytes, is_inline)
+};
+
+// Rows that are handed out. Per-row lists are empty if all rows have the default: no group, no redelivery, no key, no
+// tags, age 0, epoch 0.
+struct Rows {
+  std::vector<uint64_t> ids = {};
+  std::vector<GroupId> groups = {};
+  std::vector<int32_t> redeliveries = {};
+  std::vector<std::string> keys = {};
+  // The different sets of tags, encoded, and which of them each row has, counted from 1; 0: none.
+  std::vector<std::string> tag_sets = {};
+  std::vector<uint32_t> tags = {};
+  std::vector<int32_t> ages = {};
+  std::vector<uint32_t> epochs = {};
+  std::vector<std::string> columns = {};  // each an encoded ColumnSpec
+  // The cells, column after column, in runs of cells with equal properties.
+  std::vector<CellRun> cells = {};
+  std::vector<CellPieces> pieces = {};
+  // A frame follows with the columns. Absent cells are zeros in a dense column, and empty in others.
+  bool has_frame = false;
+  // Or they are in shared memory: column after column, in runs of adjacent cells, those that exist. They stay until the
+  // pin is released.
+  std::vector<ViewRun> views = {};
+  uint64_t pin = 0;
+  // The bytes of the runs that are in no segment.
+  std::string inline_bytes = {};
+
+  // The numbers of the fields.
+  static constexpr int kNumbers[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16};
+  TDOCK_FIELDS(Rows, ids, groups, redeliveries, keys, tag_sets, tags, ages, epochs, columns, cells, pieces, has_frame,
+               views, pin, inline_bytes)
+};
+
+struct Taken {
+  uint64_t lease = 0;
+  int64_t remaining = 0;  // as in Remaining
+  Rows rows = {};
+
+  TDOCK_FIELDS(Taken, lease, remaining, rows)
+};
+
+struct Remaining {
+  // Nanoseconds from when the response was written; the largest int64: never.
+  int64_t remaining = 0;
+
+  TDOCK_FIELDS(Remaining, remaining)
+};
+
+struct RowIds {
+  std::vector<uint64_t> rows = {};
+
+  TDOCK_FIELDS(RowIds, rows)
+};
+
+// A struct of the dock, encoded (field_codec.h), or a text.
+struct Encoded {
+  enum Number : int { kNone = 0, kList = 16, kStatus = 18, kConsumerStatus = 19, kText = 20, kRowStatus = 21 };
+  Number number = kNone;  // of its field
+  std::string bytes = {};
+};
+
+// What a verb returns. The first ones are the fields from 10 on, the number is 17.
+using ReplyBody = std::variant<std::monostate, Names, PutResult, Taken, Rows, Remaining, RowIds, int64_t, Encoded>;
+
+struct Reply {
+  // An absl::StatusCode; 0: success.
+  uint32_t code = 0;
+  std::string message = {};
+  ReplyBody body = {};
+
+  TDOCK_FIELDS(Reply, code, message, body)
+};
+
+}  // namespace message
+
+// The functions below are defined for the structs above, but for Encoded.
+template <HasFields T>
+std::string Serialize(const T& message);
+template <HasFields T>
+void AppendTo(std::string& bytes, const T& message);
+// The size of the serialized message.
+template <HasFields T>
+size_t ByteSize(const T& message);
+// InvalidArgument for what cannot be such a message. Unknown fields are skipped; what is allocated is at most a small
+// multiple of the bytes.
+template <HasFields T>
+absl::StatusOr<T> Parse(absl::string_view bytes);
+
+// The rows of a taken or of rows; null for other replies.
+inline message::Rows* RowsIn(message::Reply& reply) {
+  if (auto* const taken = std::get_if<message::Taken>(&reply.body)) return &taken->rows;
+  return std::get_if<message::Rows>(&reply.body);
+}
+inline const message::Rows* RowsIn(const message::Reply& reply) { return RowsIn(const_cast<message::Reply&>(reply)); }
+
+}  // namespace tdock::service
