@@ -20,10 +20,11 @@
 #include <thread>
 #include <vector>
 
-#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "recorded.h"
+#include "tdock/verbs.h"
 
 namespace tdock::fault {
 namespace {
@@ -91,10 +92,9 @@ int Flood(const std::string& target, int calls, uint64_t rows) {
   RawRpc rpc(target);
   std::vector<std::unique_ptr<rpc::ClientStream>> streams;
   for (int call = 1; call <= calls; ++call) {
-    v1::Request request = rpc.NewRequest();
     FetchRequest fetch{.partition = kPartition, .columns = {"tokens", "text"}};
     for (uint64_t row = 0; row < rows; ++row) fetch.rows.push_back(row);
-    request.set_fetch(service::Encode(fetch));
+    const service::message::Request request = rpc.Numbered(service::RequestOf<verbs::Fetch>(fetch));
     // Its first message is never done with, so that no other is read.
     streams.push_back(rpc.Open(
         request, [](rpc::Pieces) { pause(); }, [](const absl::Status&) {}));

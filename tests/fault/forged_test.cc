@@ -11,12 +11,17 @@
 
 #include "core/base/testing/fails.h"
 #include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
+#include "tdock/verbs.h"
 
 namespace tdock::fault {
 namespace {
+
+using service::message::Reply;
+using service::message::Request;
 
 class Forged : public OverBoth {
  protected:
@@ -26,17 +31,17 @@ class Forged : public OverBoth {
     ASSERT_EQ(CreateAll(*dock_), absl::OkStatus());
   }
 
-  static v1::Request PutRequestOf(RawSocket& raw, const std::string& partition = kPartition) {
-    v1::Request request = raw.NewRequest();
-    request.set_put(service::Encode(PutRequest{.partition = partition}, absl::Now()));
-    service::AppendNumber(*request.mutable_put(), service::NumberOf(&PutRequest::batch), 1);
+  static Request PutRequestOf(RawSocket& raw, const std::string& partition = kPartition) {
+    Request request = raw.Numbered(service::RequestOf<verbs::Put>({.partition = partition}, absl::Now()));
+    service::AppendNumber(request.body, service::NumberOf(&PutRequest::batch), 1);
     return request;
   }
-  static v1::Request FetchRequestOf(RawSocket& raw, uint64_t row) {
-    v1::Request request = raw.NewRequest();
-    request.set_fetch(service::Encode(FetchRequest{.partition = kPartition, .rows = {row}, .columns = {"text"}}));
-    return request;
+  static Request FetchRequestOf(RawSocket& raw, uint64_t row) {
+    return raw.Numbered(
+        service::RequestOf<verbs::Fetch>({.partition = kPartition, .rows = {row}, .columns = {"text"}}));
   }
+  static size_t RowsOfPut(const Reply& reply) { return std::get<service::message::PutResult>(reply.body).rows.size(); }
+
   std::unique_ptr<Dock> dock_;
 };
 
@@ -45,9 +50,9 @@ TEST_P(Forged, SlotsThatAreNotThereEndTheConnection) {
            {16, 1}, {0xffffffff, 1}, {0, (1 << 20) + 1}, {0, 0xffffffff}, {0x80000000, 0x80000000}}) {
     RawSocket raw(socket_path());
     raw.Hello();
-    const v1::Request put = PutRequestOf(raw);
+    const Request put = PutRequestOf(raw);
     ASSERT_TRUE(raw.SendCall(put));
-    ASSERT_TRUE(raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call(), slot, bytes)));
+    ASSERT_TRUE(raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call, slot, bytes)));
     const absl::Status status = raw.Receive().status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   }
@@ -84,13 +89,13 @@ TEST_P(Forged, SlotsThatChangeWhileTheyAreReadHarmNothingButTheirPut) {
     // On a loaded machine, the scribbler may not have run yet. After some of its passes, flags are neither 0 nor 1.
     const int before = passes;
     while (i == kPuts - 1 && refused == 0 && passes < before + 5) std::this_thread::yield();
-    const v1::Request put = PutRequestOf(raw, "flags");
+    const Request put = PutRequestOf(raw, "flags");
     const auto size = static_cast<uint32_t>(frame.size());
     ASSERT_TRUE(raw.SendCall(put) &&
-                raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call(), uint32_t{0}, size)));
-    const absl::StatusOr<v1::Reply> reply = raw.ReplyTo(put.call());
+                raw.Send(NumbersMessage(service::SocketMessage::kSlot, put.call, uint32_t{0}, size)));
+    const absl::StatusOr<Reply> reply = raw.ReplyTo(put.call);
     ASSERT_EQ(reply.status(), absl::OkStatus());
-    (reply->code() == 0 ? accepted : refused) += 1;
+    (reply->code == 0 ? accepted : refused) += 1;
   }
   over = true;
   scribbler.join();
@@ -112,13 +117,12 @@ TEST_P(Forged, SlotsThatChangeWhileTheyAreReadHarmNothingButTheirPut) {
 TEST_P(Forged, SessionsThatAreGuessedAreNotThere) {
   RawSocket raw(socket_path());
   raw.Hello(std::string(16, '\x42'));
-  EXPECT_FALSE(raw.welcome().resumed());
+  EXPECT_FALSE(raw.welcome().resumed);
   EXPECT_NE(raw.session(), std::string(16, '\x42'));
   // Over TCP, a call names its session itself.
   RawRpc rpc(server_->tcp_address());
-  v1::Request request = rpc.NewRequest();
-  request.set_session(std::string(16, '\x42'));
-  request.mutable_list_partitions();
+  Request request = rpc.Numbered(service::RequestOf<verbs::ListPartitions>({}));
+  request.session = std::string(16, '\x42');
   EXPECT_THAT(rpc.Call(request).status(), Fails(absl::StatusCode::kAborted, {"session"}));
 }
 
@@ -127,26 +131,22 @@ TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {
   RawSocket holder(socket_path()), other(socket_path());
   holder.Hello();
   other.Hello();
-  const v1::Request fetch = FetchRequestOf(holder, 0);
-  const absl::StatusOr<v1::Reply> reply = holder.Call(fetch);
+  const Request fetch = FetchRequestOf(holder, 0);
+  const absl::StatusOr<Reply> reply = holder.Call(fetch);
   ASSERT_EQ(reply.status(), absl::OkStatus());
-  ASSERT_EQ(reply->rows().pin(), fetch.call());
-  v1::Request release = other.NewRequest();
-  release.set_call(0);
-  for (uint64_t pin : {uint64_t{0}, fetch.call(), uint64_t{77}, ~uint64_t{0}}) {
-    release.mutable_acknowledge()->add_pins(pin);
-  }
+  ASSERT_EQ(service::RowsIn(*reply)->pin, fetch.call);
+  const service::message::Release pins{{0, fetch.call, 77, ~uint64_t{0}}};
+  Request release{.session = other.session(), .verb = service::message::kAcknowledge, .body = service::Serialize(pins)};
   ASSERT_TRUE(other.SendCall(release));
-  v1::Request ping = other.NewRequest();
-  ping.mutable_ping();
+  const Request ping = other.Numbered({.verb = service::message::kPing});
   ASSERT_EQ(other.Call(ping).status(), absl::OkStatus());
   ASSERT_EQ(dock_->Clear({.partition = kPartition, .everything = true}).value_or(0), 2);
   EXPECT_GT(dock_->GetStatus(kPartition)->held_bytes, 0) << "the holder looks at them";
   // The holder's own, twice.
-  release.set_session(holder.session());
+  release.session = holder.session();
   ASSERT_TRUE(holder.SendCall(release) && holder.SendCall(release));
   // Its answer, which it has, is remembered until it says so.
-  release.set_answered_below(fetch.call() + 1);
+  release.answered_below = fetch.call + 1;
   ASSERT_TRUE(holder.SendCall(release));
   EXPECT_TRUE(Eventually([&] { return dock_->GetStatus(kPartition)->held_bytes == 0; }));
 }
@@ -154,26 +154,24 @@ TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {
 TEST_P(Forged, NumbersOfCallsThatWereAnsweredAreAnsweredAsBefore) {
   RawSocket first(socket_path());
   first.Hello();
-  const v1::Request put = PutRequestOf(first);
-  const std::string bytes = DataMessage(put.call(), FrameOf(MakeBatch(2, 2000)));
+  const Request put = PutRequestOf(first);
+  const std::string bytes = DataMessage(put.call, FrameOf(MakeBatch(2, 2000)));
   ASSERT_TRUE(first.SendCall(put) && first.Send(bytes));
-  const absl::StatusOr<v1::Reply> reply = first.ReplyTo(put.call());
+  const absl::StatusOr<Reply> reply = first.ReplyTo(put.call);
   ASSERT_EQ(reply.status(), absl::OkStatus());
-  ASSERT_EQ(reply->put().rows_size(), 2);
+  ASSERT_EQ(RowsOfPut(*reply), 2u);
   RawSocket second(socket_path());
   second.Hello(first.session());
-  ASSERT_TRUE(second.welcome().resumed());
+  ASSERT_TRUE(second.welcome().resumed);
   ASSERT_TRUE(second.SendCall(put) && second.Send(bytes));
-  EXPECT_EQ(second.ReplyTo(put.call())->SerializeAsString(), reply->SerializeAsString());
+  EXPECT_EQ(service::Serialize(*second.ReplyTo(put.call)), service::Serialize(*reply));
   EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 2);
-  v1::Request told = first.NewRequest();
-  told.set_call(0);
-  told.set_answered_below(put.call() + 1);
-  told.mutable_acknowledge();
+  const Request told{
+      .session = first.session(), .answered_below = put.call + 1, .verb = service::message::kAcknowledge};
   ASSERT_TRUE(second.SendCall(told) && second.SendCall(put) && second.Send(bytes));
-  const absl::StatusOr<v1::Reply> again = second.ReplyTo(put.call());
+  const absl::StatusOr<Reply> again = second.ReplyTo(put.call);
   ASSERT_EQ(again.status(), absl::OkStatus());
-  EXPECT_EQ(again->code(), static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition)) << again->message();
+  EXPECT_EQ(again->code, static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition)) << again->message;
   EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 2);
 }
 
@@ -182,17 +180,17 @@ TEST_P(Forged, PutsThatBreakOffAnywhereAreDoneOnceOrNot) {
   for (size_t sent : {size_t{0}, size_t{1}, frame.size() / 2, frame.size() - 1, frame.size()}) {
     auto first = std::make_unique<RawSocket>(socket_path());
     first->Hello();
-    const v1::Request put = PutRequestOf(*first);
-    const std::string bytes = DataMessage(put.call(), frame);
+    const Request put = PutRequestOf(*first);
+    const std::string bytes = DataMessage(put.call, frame);
     ASSERT_TRUE(first->SendCall(put) && first->Send(bytes.substr(0, bytes.size() - frame.size() + sent)));
     const std::string session = first->session();
     RawSocket second(socket_path());
     second.Hello(session);
     first.reset();
     ASSERT_TRUE(second.SendCall(put) && second.Send(bytes));
-    const absl::StatusOr<v1::Reply> reply = second.ReplyTo(put.call());
+    const absl::StatusOr<Reply> reply = second.ReplyTo(put.call);
     ASSERT_EQ(reply.status(), absl::OkStatus());
-    EXPECT_EQ(reply->put().rows_size(), 1) << reply->message();
+    EXPECT_EQ(RowsOfPut(*reply), 1u) << reply->message;
   }
   EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 5);
 }

@@ -13,10 +13,12 @@
 #include "core/base/rng.h"
 #include "core/base/testing/fails.h"
 #include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/socket_address.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
+#include "tdock/verbs.h"
 
 namespace tdock::fault {
 namespace {
@@ -93,8 +95,7 @@ TEST_P(Garbage, OfOtherProtocolsAndLengthsThatLieHarmsNobody) {
                                   std::string(100'000, '\0'),
                                   std::string(100'000, '\xff'),
                                   "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"};
-  v1::Hello hello;
-  hello.set_protocol(1);
+  const service::message::Hello hello{.protocol = 1};
   const std::string right = ControlMessage(service::SocketMessage::kHello, 0, hello);
   for (size_t length = 1; length < right.size(); ++length) all.push_back(right.substr(0, length));
   for (uint32_t length : {0u, 1u, 65'537u, 0x7fffffffu, 0xffffffffu}) {
@@ -110,9 +111,9 @@ TEST_P(Garbage, OfOtherProtocolsAndLengthsThatLieHarmsNobody) {
 }
 
 // A put, as it is sent.
-v1::Request PutOf(v1::Request request) {
-  request.set_put(service::Encode(PutRequest{.partition = kPartition}, absl::Now()));
-  service::AppendNumber(*request.mutable_put(), service::NumberOf(&PutRequest::batch), 1);
+service::message::Request PutWithFrame() {
+  service::message::Request request = service::RequestOf<verbs::Put>({.partition = kPartition}, absl::Now());
+  service::AppendNumber(request.body, service::NumberOf(&PutRequest::batch), 1);
   return request;
 }
 
@@ -125,7 +126,7 @@ TEST_P(GarbageOverTcp, InsideOfACallIsRefusedAsWhatItIs) {
   const Batch batch = MakeBatch(3, 3000);
   Rng rng(5);
   for (int i = 0; i < 300; ++i) {
-    std::string bytes = RawRpc::BytesOf(PutOf(rpc.NewRequest()), batch);
+    std::string bytes = RawRpc::BytesOf(rpc.Numbered(PutWithFrame()), batch);
     const size_t at = rng.Below(bytes.size());
     if (i % 3 == 0) {
       bytes.resize(at);
@@ -148,9 +149,9 @@ TEST_P(GarbageOverTcp, InsideOfACallIsRefusedAsWhatItIs) {
   const absl::Status cut = rpc.CallWith("\x05", kPatience).status();
   EXPECT_TRUE(absl::IsInvalidArgument(cut)) << cut;
   EXPECT_TRUE(HasWholeRowsOnly(dock->GetStatus(kPartition).value()));
-  const absl::StatusOr<v1::Reply> reply = rpc.Call(PutOf(rpc.NewRequest()), batch);
+  const absl::StatusOr<service::message::Reply> reply = rpc.Call(rpc.Numbered(PutWithFrame()), batch);
   ASSERT_EQ(reply.status(), absl::OkStatus());
-  EXPECT_EQ(reply->put().rows_size(), 3) << reply->message();
+  EXPECT_EQ(std::get<service::message::PutResult>(reply->body).rows.size(), 3u) << reply->message;
 }
 
 class GarbageOverSocket : public Garbage {};
@@ -167,17 +168,17 @@ TEST_P(GarbageOverSocket, InAFrameFailsThatPutAndNoOther) {
     std::string frame = right;
     const size_t at = rng.Below(i % 2 == 0 ? 300 : frame.size());
     frame[at] = static_cast<char>(frame[at] ^ (1 << rng.Below(8)));
-    const v1::Request put = PutOf(raw.NewRequest());
-    ASSERT_TRUE(raw.SendCall(put) && raw.Send(DataMessage(put.call(), frame)));
-    const absl::StatusOr<v1::Reply> reply = raw.ReplyTo(put.call());
+    const service::message::Request put = raw.Numbered(PutWithFrame());
+    ASSERT_TRUE(raw.SendCall(put) && raw.Send(DataMessage(put.call, frame)));
+    const absl::StatusOr<service::message::Reply> reply = raw.ReplyTo(put.call);
     ASSERT_EQ(reply.status(), absl::OkStatus());
-    const auto code = static_cast<absl::StatusCode>(reply->code());
+    const auto code = static_cast<absl::StatusCode>(reply->code);
     // Without checksums of blocks, a cell that is damaged is a cell.
     if (code == absl::StatusCode::kOk) continue;
     ++refused;
     EXPECT_TRUE(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kDataLoss ||
                 code == absl::StatusCode::kFailedPrecondition)
-        << reply->message();
+        << reply->message;
   }
   EXPECT_GT(refused, 50);
   EXPECT_TRUE(HasWholeRowsOnly(dock->GetStatus(kPartition).value()));
@@ -203,8 +204,7 @@ TEST_P(GarbageOverSocket, EndsTheConnectionWithAGoodbyeThatSaysWhy) {
   EXPECT_THAT(goodbye_to(data, true), Fails(kInvalid, {"1048577", "1048576"}));
   EXPECT_THAT(goodbye_to(reply, true), Fails(kInvalid, {"type 17"}));
   EXPECT_THAT(goodbye_to(slot + "abc", true), Fails(kInvalid, {"slot", "8 bytes"}));
-  v1::Hello other;
-  other.set_protocol(2);
+  const service::message::Hello other{.protocol = 2};
   EXPECT_THAT(goodbye_to(ControlMessage(service::SocketMessage::kHello, 0, other), false),
               Fails(kFailed, {"protocol 2"}));
   ExpectServes();

@@ -9,10 +9,11 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"
+#include "tdock/verbs.h"
 
 namespace tdock::fault {
 namespace {
@@ -20,10 +21,9 @@ namespace {
 constexpr int kConnections = 1000;
 constexpr int kWaitsOfEach = 10;
 
-v1::Request WaitingTake(v1::Request request) {
-  const TakeRequest take{.partition = kPartition, .consumer = "waited for", .deadline = absl::InfiniteFuture()};
-  request.set_take(service::Encode(take));
-  return request;
+service::message::Request WaitingTake() {
+  return service::RequestOf<verbs::Take>(
+      {.partition = kPartition, .consumer = "waited for", .deadline = absl::InfiniteFuture()});
 }
 
 // Takes that wait, and a count of those that do no more.
@@ -40,7 +40,7 @@ class TcpWaiters final : public Waiters {
       RawRpc& rpc = clients_.emplace_back(target);
       for (int wait = 0; wait < kWaitsOfEach; ++wait) {
         streams_.push_back(rpc.Open(
-            WaitingTake(rpc.NewRequest()), [](rpc::Pieces) {}, [this](const absl::Status&) { ++ended_; }));
+            rpc.Numbered(WaitingTake()), [](rpc::Pieces) {}, [this](const absl::Status&) { ++ended_; }));
       }
     }
   }
@@ -59,7 +59,7 @@ class SocketWaiters final : public Waiters {
     for (int i = 0; i < kConnections; ++i) {
       RawSocket& raw = clients_.emplace_back(path);
       raw.Hello();
-      for (int wait = 0; wait < kWaitsOfEach; ++wait) EXPECT_TRUE(raw.SendCall(WaitingTake(raw.NewRequest())));
+      for (int wait = 0; wait < kWaitsOfEach; ++wait) EXPECT_TRUE(raw.SendCall(raw.Numbered(WaitingTake())));
     }
   }
   int64_t answers() override {

@@ -43,24 +43,21 @@ RawRpc::RawRpc(const std::string& target) {
   session_ = client_->Open(
       std::string(service::kSessionMethod), [welcome](rpc::Pieces pieces) { welcome->set_value(Join(pieces)); },
       [](const absl::Status&) {});
-  v1::Hello hello;
-  hello.set_protocol(1);
-  session_->Send(MessageOf(hello.SerializeAsString()));
+  session_->Send(MessageOf(service::Serialize(service::message::Hello{.protocol = 1})));
   EXPECT_EQ(arrived.wait_for(absl::ToChronoSeconds(kPatience)), std::future_status::ready);
-  EXPECT_TRUE(welcome_.ParseFromString(arrived.get()));
+  welcome_ = service::Parse<service::message::Welcome>(arrived.get()).value();
 }
 
 RawRpc::~RawRpc() = default;
 
-v1::Request RawRpc::NewRequest() {
-  v1::Request request;
-  request.set_session(welcome_.session());
-  request.set_call(next_call_++);
+service::message::Request RawRpc::Numbered(service::message::Request request) {
+  request.session = welcome_.session;
+  request.call = next_call_++;
   return request;
 }
 
-std::string RawRpc::BytesOf(const v1::Request& request, const Batch& batch) {
-  const absl::StatusOr<std::vector<rpc::Message>> messages = service::ToMessages(request.SerializeAsString(), batch);
+std::string RawRpc::BytesOf(const service::message::Request& request, const Batch& batch) {
+  const absl::StatusOr<std::vector<rpc::Message>> messages = service::ToMessages(service::Serialize(request), batch);
   EXPECT_EQ(messages.status(), absl::OkStatus());
   std::string bytes;
   for (const rpc::Message& message : *messages) {
@@ -82,17 +79,16 @@ absl::StatusOr<std::string> RawRpc::CallWith(const std::string& bytes, absl::Dur
   return answer;
 }
 
-absl::StatusOr<v1::Reply> RawRpc::Call(const v1::Request& request, const Batch& batch) {
+absl::StatusOr<service::message::Reply> RawRpc::Call(const service::message::Request& request, const Batch& batch) {
   TDOCK_ASSIGN_OR_RETURN(const std::string answer, CallWith(BytesOf(request, batch), kPatience));
   uint32_t length = 0;
   if (answer.size() < sizeof(length)) return absl::DataLossError("no length");
   std::memcpy(&length, answer.data(), sizeof(length));
-  v1::Reply reply;
-  if (!reply.ParseFromString(answer.substr(sizeof(length), length))) return absl::DataLossError("no reply");
-  return reply;
+  return service::Parse<service::message::Reply>(answer.substr(sizeof(length), length));
 }
 
-std::unique_ptr<rpc::ClientStream> RawRpc::Open(const v1::Request& request, std::function<void(rpc::Pieces)> on_message,
+std::unique_ptr<rpc::ClientStream> RawRpc::Open(const service::message::Request& request,
+                                                std::function<void(rpc::Pieces)> on_message,
                                                 std::function<void(const absl::Status&)> on_end) {
   auto stream = client_->Open(std::string(service::kCallMethod), std::move(on_message), std::move(on_end));
   for (rpc::Message& message : MessagesOf(BytesOf(request))) stream->Send(std::move(message));

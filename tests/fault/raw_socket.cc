@@ -43,46 +43,43 @@ absl::StatusOr<service::SocketChannel::Message> RawSocket::Receive(absl::Duratio
 }
 
 void RawSocket::Hello(const std::string& session) {
-  v1::Hello hello;
-  hello.set_protocol(1);
-  hello.set_session(session);
+  const service::message::Hello hello{.protocol = 1, .session = session};
   ASSERT_TRUE(Send(ControlMessage(service::SocketMessage::kHello, 0, hello)));
   const absl::StatusOr<service::SocketChannel::Message> message = Receive();
   ASSERT_EQ(message.status(), absl::OkStatus());
   ASSERT_EQ(message->header.type, service::SocketMessage::kWelcome);
-  ASSERT_TRUE(welcome_.ParseFromString(message->body));
+  absl::StatusOr<service::message::Welcome> welcome = service::Parse<service::message::Welcome>(message->body);
+  ASSERT_EQ(welcome.status(), absl::OkStatus());
+  welcome_ = *std::move(welcome);
   area_file_ = message->file;
   absl::StatusOr<dock::UploadArea> area =
-      dock::UploadArea::Map(area_fd(), welcome_.upload_slots(), welcome_.upload_slot_bytes());
+      dock::UploadArea::Map(area_fd(), welcome_.upload_slots, welcome_.upload_slot_bytes);
   ASSERT_EQ(area.status(), absl::OkStatus());
   area_ = *std::move(area);
 }
 
-v1::Request RawSocket::NewRequest() {
-  v1::Request request;
-  request.set_session(session());
-  request.set_call(next_call_++);
+service::message::Request RawSocket::Numbered(service::message::Request request) {
+  request.session = session();
+  request.call = next_call_++;
   return request;
 }
 
-bool RawSocket::SendCall(const v1::Request& request) {
-  return Send(ControlMessage(service::SocketMessage::kCall, request.call(), request));
+bool RawSocket::SendCall(const service::message::Request& request) {
+  return Send(ControlMessage(service::SocketMessage::kCall, request.call, request));
 }
 
-absl::StatusOr<v1::Reply> RawSocket::ReplyTo(uint64_t call) {
+absl::StatusOr<service::message::Reply> RawSocket::ReplyTo(uint64_t call) {
   for (;;) {
     TDOCK_ASSIGN_OR_RETURN(service::SocketChannel::Message message, Receive());
     if (message.header.type == service::SocketMessage::kSegment && !segment_.has_value()) segment_ = message;
     if (message.header.type != service::SocketMessage::kReply || message.header.tag != call) continue;
-    v1::Reply reply;
-    if (!reply.ParseFromString(message.body)) return absl::DataLossError("no reply");
-    return reply;
+    return service::Parse<service::message::Reply>(message.body);
   }
 }
 
-absl::StatusOr<v1::Reply> RawSocket::Call(const v1::Request& request) {
+absl::StatusOr<service::message::Reply> RawSocket::Call(const service::message::Request& request) {
   if (!SendCall(request)) return absl::UnavailableError("cannot send");
-  return ReplyTo(request.call());
+  return ReplyTo(request.call);
 }
 
 }  // namespace tdock::fault

@@ -8,7 +8,6 @@
 #include "dock/service/wire/socket_channel.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/store/segment_view.h"
-#include "tdock.pb.h"
 #include "tdock/batch.h"
 
 namespace tdock::fault {
@@ -33,23 +32,23 @@ class RawSocket {
 
   // Says hello, and keeps what the welcome brings.
   void Hello(const std::string& session = "");
-  const v1::Welcome& welcome() const { return welcome_; }
-  const std::string& session() const { return welcome_.session(); }
+  const service::message::Welcome& welcome() const { return welcome_; }
+  const std::string& session() const { return welcome_.session; }
   int area_fd() const { return area_file_->fd(); }
   dock::UploadArea& area() { return *area_; }
 
-  // With the session and the next number.
-  v1::Request NewRequest();
+  // A request with the session and the next number.
+  service::message::Request Numbered(service::message::Request request);
   // A request and its answer; what else comes before is left out.
-  bool SendCall(const v1::Request& request);
-  absl::StatusOr<v1::Reply> ReplyTo(uint64_t call);
-  absl::StatusOr<v1::Reply> Call(const v1::Request& request);
+  bool SendCall(const service::message::Request& request);
+  absl::StatusOr<service::message::Reply> ReplyTo(uint64_t call);
+  absl::StatusOr<service::message::Reply> Call(const service::message::Request& request);
   // The first segment that the server named.
   const std::optional<service::SocketChannel::Message>& segment() const { return segment_; }
 
  private:
   std::unique_ptr<service::SocketChannel> channel_;
-  v1::Welcome welcome_;
+  service::message::Welcome welcome_;
   std::shared_ptr<const dock::FileDescriptor> area_file_;
   std::optional<dock::UploadArea> area_;
   std::optional<service::SocketChannel::Message> segment_;

@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "fault_fixture.h"
 #include "raw_socket.h"
+#include "tdock/verbs.h"
 
 namespace tdock::fault {
 namespace {
@@ -73,12 +74,11 @@ TEST_P(SlowReaderOverSocket, IsNotReadFromAnyMore) {
   raw.Hello();
   int asked = 0;
   for (; asked < 4000; ++asked) {
-    v1::Request request = raw.NewRequest();
     FetchRequest fetch{.partition = kPartition, .columns = {"mark", "tokens", "text"}};
     // Every other row: each cell is a view of its own.
     for (uint64_t row = 0; row < kRows; row += 2) fetch.rows.push_back(row);
-    request.set_fetch(service::Encode(fetch));
-    if (!raw.Send(ControlMessage(service::SocketMessage::kCall, request.call(), request), Seconds(0.5))) break;
+    const service::message::Request request = raw.Numbered(service::RequestOf<verbs::Fetch>(fetch));
+    if (!raw.Send(ControlMessage(service::SocketMessage::kCall, request.call, request), Seconds(0.5))) break;
   }
   EXPECT_LT(asked, 4000) << "the server reads on";
   EXPECT_GT(asked, 20);

@@ -22,11 +22,6 @@ namespace {
 
 static_assert(kMaxControlBytes == Service::kMaxControlBytes);
 
-v1::Rows* MutableRowsIn(v1::Reply& reply) {
-  if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
-  return reply.has_rows() ? reply.mutable_rows() : nullptr;
-}
-
 // The limit on the bytes of one session's responses in flight.
 constexpr int64_t kMaxSendingBytes = int64_t{64} << 20;
 // Reading a request of this size takes long, in however many pieces it arrives.
@@ -37,7 +32,7 @@ constexpr int64_t kLongBytes = 256 << 10;
 int64_t SizeOf(const Answer& answer) {
   // Larger values are not sent, so that a sum of several does not overflow.
   constexpr int64_t kMost = int64_t{1} << 60;
-  return static_cast<int64_t>(answer.reply.ByteSizeLong()) + std::min(BytesInFrame(answer.rows), kMost);
+  return static_cast<int64_t>(ByteSize(answer.reply)) + std::min(BytesInFrame(answer.rows), kMost);
 }
 
 // The messages of a call's response. The dock's bytes stay alive until the client reports that its copy is no longer
@@ -45,14 +40,14 @@ int64_t SizeOf(const Answer& answer) {
 absl::StatusOr<std::vector<rpc::Message>> MessagesOf(const Answer& answer, Session& session, uint64_t call,
                                                      Memory* memory, uint64_t max_bytes) {
   if (answer.rows.empty() || answer.rows.columns().empty()) {
-    return ToMessages(answer.reply.SerializeAsString(), Batch());
+    return ToMessages(Serialize(answer.reply), Batch());
   }
   TDOCK_ASSIGN_OR_RETURN(const Batch cells, CellsOf(answer.rows, memory, max_bytes));
-  v1::Reply reply = answer.reply;
-  MutableRowsIn(reply)->set_has_frame(true);
-  MutableRowsIn(reply)->set_pin(call);
+  message::Reply reply = answer.reply;
+  RowsIn(reply)->has_frame = true;
+  RowsIn(reply)->pin = call;
   session.Pin(call, answer.rows);
-  return ToMessages(reply.SerializeAsString(), cells);
+  return ToMessages(Serialize(reply), cells);
 }
 
 void Send(Service& service, rpc::CallSink& sink, Session& session, uint64_t call, const Answer& answer,
@@ -61,7 +56,7 @@ void Send(Service& service, rpc::CallSink& sink, Session& session, uint64_t call
       OrNoMemory("the answer", [&] { return MessagesOf(answer, session, call, memory, service.max_frame_bytes()); });
   if (!messages.ok()) {
     const auto refusal = service.Refuse(session, call, answer, messages.status());
-    messages = ToMessages(refusal->reply.SerializeAsString(), Batch());
+    messages = ToMessages(Serialize(refusal->reply), Batch());
   }
   if (!messages.ok()) return sink.Finish(messages.status());
   for (rpc::Message& message : *messages) sink.Send(std::move(message));
@@ -92,20 +87,20 @@ class SessionHandler final : public rpc::CallHandler {
 
  private:
   absl::Status OnHello(const std::string& bytes) {
-    v1::Hello hello;
-    if (!hello.ParseFromString(bytes)) return absl::InvalidArgumentError("a hello that cannot be parsed");
-    TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, service_.Connect(hello));
+    const absl::StatusOr<message::Hello> hello = Parse<message::Hello>(bytes);
+    if (!hello.ok()) return absl::InvalidArgumentError("a hello that cannot be parsed");
+    TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, service_.Connect(*hello));
     connection_ = std::move(welcomed.connection);
-    const std::string welcome = welcomed.welcome.SerializeAsString();
+    const std::string welcome = Serialize(welcomed.welcome);
     sink_->Send({Buffer::CopyOf(std::as_bytes(std::span(welcome)))});
     return absl::OkStatus();
   }
   absl::Status OnTold(const std::string& bytes) {
-    v1::Request request;
-    if (!request.ParseFromString(bytes) || (!request.has_acknowledge() && !request.has_cancel())) {
+    absl::StatusOr<message::Request> request = Parse<message::Request>(bytes);
+    if (!request.ok() || (request->verb != message::kAcknowledge && request->verb != message::kCancel)) {
       return absl::InvalidArgumentError("a session stream carries only cancellations and acknowledgements");
     }
-    service_.Call(connection_->session(), std::move(request), Batch(), [](const auto&) {});
+    service_.Call(connection_->session(), *std::move(request), Batch(), [](const auto&) {});
     return absl::OkStatus();
   }
 
@@ -143,8 +138,10 @@ class RequestHandler final : public rpc::CallHandler {
 
  private:
   absl::StatusOr<std::unique_ptr<FrameReader>> OnControl(const std::string& control) {
-    if (!request_.ParseFromString(control)) return absl::InvalidArgumentError("a request that cannot be parsed");
-    session_ = service_.FindSession(request_.session());
+    absl::StatusOr<message::Request> request = Parse<message::Request>(control);
+    if (!request.ok()) return absl::InvalidArgumentError("a request that cannot be parsed");
+    request_ = *std::move(request);
+    session_ = service_.FindSession(request_.session);
     if (session_ == nullptr) {
       // The client treats it as not carried out.
       return absl::AbortedError("there is no such session: the server was restarted, or has ended it");
@@ -153,7 +150,7 @@ class RequestHandler final : public rpc::CallHandler {
     FrameLimits limits;
     limits.max_frame_bytes = service_.max_frame_bytes();
     // If there is no such partition, the dock says so when it gets the put.
-    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(FirstText(BodyOf(request_)));
+    const absl::StatusOr<std::shared_ptr<Memory>> memory = service_.MemoryFor(FirstText(request_.body));
     return std::make_unique<FrameReader>(limits, [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
       return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
     });
@@ -162,7 +159,7 @@ class RequestHandler final : public rpc::CallHandler {
   absl::Status Start() {
     started_ = true;
     TDOCK_ASSIGN_OR_RETURN(Batch batch, reader_.Finish());
-    const uint64_t call = request_.call();
+    const uint64_t call = request_.call;
     gated_ = std::make_shared<AnswerGate::Call>(gates_->For(session_.get()));
     const auto send = [&service = service_, sink = sink_, session = session_, call, memory = memory_](
                           const Answer& answer) { Send(service, *sink, *session, call, answer, memory.get()); };
@@ -182,7 +179,7 @@ class RequestHandler final : public rpc::CallHandler {
   const std::shared_ptr<Memory> memory_;
   const std::shared_ptr<AnswerGates> gates_;
   std::shared_ptr<AnswerGate::Call> gated_;
-  v1::Request request_;
+  message::Request request_;
   std::shared_ptr<Session> session_;
   EnvelopeReader reader_;
   size_t bytes_ = 0;

@@ -12,11 +12,6 @@
 namespace tdock::service {
 namespace {
 
-const v1::Rows* RowsIn(const v1::Reply& reply) {
-  if (reply.has_taken()) return &reply.taken().rows();
-  return reply.has_rows() ? &reply.rows() : nullptr;
-}
-
 rpc::Message AsMessage(const std::string& bytes) { return {Buffer::CopyOf(std::as_bytes(std::span(bytes)))}; }
 
 }  // namespace
@@ -65,7 +60,7 @@ void RpcTransport::Pause(absl::Time deadline) {
 }
 
 void RpcTransport::Resume(absl::Time deadline) {
-  v1::Hello hello;
+  message::Hello hello;
   {
     MutexLock lock(mu_);
     if (!paused_) return;
@@ -74,22 +69,22 @@ void RpcTransport::Resume(absl::Time deadline) {
     hello = hello_;
   }
   // The server ends a session after a second, so reconnect at once, not with the next call.
-  if (!hello.session().empty()) Connect(hello, deadline).IgnoreError();
+  if (!hello.session.empty()) Connect(hello, deadline).IgnoreError();
 }
 
-absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::Time deadline) {
+absl::StatusOr<message::Welcome> RpcTransport::Connect(const message::Hello& hello, absl::Time deadline) {
   TDOCK_ASSIGN_OR_RETURN(const Client client, GetClient(deadline));
   std::shared_ptr<Stream> old;
   {
     MutexLock lock(mu_);
     old = stream_;
   }
-  if (old != nullptr && !hello.session().empty()) {
+  if (old != nullptr && !hello.session.empty()) {
     // Only that one call broke.
     MutexLock lock(old->mu);
-    if (old->welcomed && !old->over && old->welcome.session() == hello.session()) {
-      v1::Welcome welcome = old->welcome;
-      welcome.set_resumed(true);
+    if (old->welcomed && !old->over && old->welcome.session == hello.session) {
+      message::Welcome welcome = old->welcome;
+      welcome.resumed = true;
       return welcome;
     }
   }
@@ -103,7 +98,9 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
         std::string bytes;
         for (const auto& piece : message) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
         MutexLock lock(stream->mu);
-        if (stream->welcomed || !stream->welcome.ParseFromString(bytes)) return;
+        absl::StatusOr<message::Welcome> welcome = Parse<message::Welcome>(bytes);
+        if (stream->welcomed || !welcome.ok()) return;
+        stream->welcome = *std::move(welcome);
         stream->welcomed = true;
         stream->changed.NotifyAll();
       },
@@ -113,7 +110,7 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
         stream->end = end;
         stream->changed.NotifyAll();
       });
-  fresh->stream->Send(AsMessage(hello.SerializeAsString()));
+  fresh->stream->Send(AsMessage(Serialize(hello)));
   {
     MutexLock lock(stream->mu);
     while (!stream->welcomed && !stream->over) {
@@ -133,28 +130,30 @@ absl::StatusOr<v1::Welcome> RpcTransport::Connect(const v1::Hello& hello, absl::
   hello_ = hello;
   {
     MutexLock stream_lock(stream->mu);
-    hello_.set_session(stream->welcome.session());
+    hello_.session = stream->welcome.session;
   }
   MutexLock stream_lock(stream->mu);
   return stream->welcome;
 }
 
-ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, absl::Time deadline) {
+ClientAnswer RpcTransport::Call(const message::Request& request, const Batch& batch, absl::Time deadline) {
   ClientAnswer answer;
   const absl::StatusOr<Client> client = GetClient(deadline);
   if (!client.ok()) {
     answer.status = client.status();
     return answer;
   }
-  const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(request.SerializeAsString(), batch);
+  const absl::StatusOr<std::vector<rpc::Message>> messages = ToMessages(Serialize(request), batch);
   if (!messages.ok()) {
     answer.status = messages.status();
     return answer;
   }
   EnvelopeReader reader([&](const std::string& control) -> absl::StatusOr<std::unique_ptr<FrameReader>> {
-    if (!answer.reply.ParseFromString(control)) return absl::DataLossError("the server's response cannot be parsed");
-    const v1::Rows* const rows = RowsIn(answer.reply);
-    if (rows == nullptr || !rows->has_frame()) return nullptr;
+    absl::StatusOr<message::Reply> reply = Parse<message::Reply>(control);
+    if (!reply.ok()) return absl::DataLossError("the server's response cannot be parsed");
+    answer.reply = *std::move(reply);
+    const message::Rows* const rows = RowsIn(answer.reply);
+    if (rows == nullptr || !rows->has_frame) return nullptr;
     return std::make_unique<FrameReader>(FrameLimits{}, [this](size_t bytes) { return memory_->Allocate(bytes); });
   });
   const rpc::CallResult result = (*client)->Call(
@@ -175,7 +174,7 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
     answer.status = absl::UnavailableError("the response ended before it was complete");
     return answer;
   }
-  const v1::Rows* const rows = RowsIn(answer.reply);
+  const message::Rows* const rows = RowsIn(answer.reply);
   if (rows == nullptr) return answer;
   absl::StatusOr<Batch> cells = reader.Finish();
   answer.status = cells.status();
@@ -186,13 +185,13 @@ ClientAnswer RpcTransport::Call(const v1::Request& request, const Batch& batch, 
   return answer;
 }
 
-bool RpcTransport::Tell(const v1::Request& request, absl::Duration) {
+bool RpcTransport::Tell(const message::Request& request, absl::Duration) {
   std::shared_ptr<Stream> stream;
   {
     MutexLock lock(mu_);
     stream = stream_;
   }
-  return stream != nullptr && stream->stream->Send(AsMessage(request.SerializeAsString()));
+  return stream != nullptr && stream->stream->Send(AsMessage(Serialize(request)));
 }
 
 }  // namespace tdock::service

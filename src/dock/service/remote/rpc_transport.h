@@ -19,9 +19,11 @@ class RpcTransport final : public ClientTransport, private PausableConnection {
   explicit RpcTransport(const rpc::StreamClientOptions& options, ForkGuard* fork_guard = nullptr);
   ~RpcTransport() override;
 
-  absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
-  ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
-  bool Tell(const v1::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) override
+      TDOCK_EXCLUDES(mu_);
+  ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) override
+      TDOCK_EXCLUDES(mu_);
+  bool Tell(const message::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
 
  private:
   using Client = std::shared_ptr<rpc::StreamClient>;
@@ -32,7 +34,7 @@ class RpcTransport final : public ClientTransport, private PausableConnection {
     Mutex mu;
     CondVar changed;
     bool welcomed TDOCK_GUARDED_BY(mu) = false;
-    v1::Welcome welcome TDOCK_GUARDED_BY(mu);
+    message::Welcome welcome TDOCK_GUARDED_BY(mu);
     bool over TDOCK_GUARDED_BY(mu) = false;
     absl::Status end TDOCK_GUARDED_BY(mu);
     // Destroyed first: then no callback runs any more.
@@ -55,7 +57,7 @@ class RpcTransport final : public ClientTransport, private PausableConnection {
   Client client_ TDOCK_GUARDED_BY(mu_);
   std::shared_ptr<Stream> stream_ TDOCK_GUARDED_BY(mu_);
   // The last call that was answered, with the session of the response.
-  v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
+  message::Hello hello_ TDOCK_GUARDED_BY(mu_);
 };
 
 }  // namespace tdock::service

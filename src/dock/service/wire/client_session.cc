@@ -11,6 +11,7 @@
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/service.h"
+#include "tdock/verbs.h"
 
 namespace tdock::service {
 namespace {
@@ -25,18 +26,21 @@ constexpr absl::Duration kTellWithin = absl::Seconds(1);
 bool IsLost(const absl::Status& status) { return absl::IsUnavailable(status); }
 
 // How long the call may wait on the server, if it says so.
-void SetTimeout(absl::Duration left, v1::Request& request) {
-  const auto timeout = static_cast<uint64_t>(ToWire(left));
-  if (request.has_put()) AppendNumber(*request.mutable_put(), NumberOf(&PutRequest::deadline), timeout);
-  if (request.has_take()) AppendNumber(*request.mutable_take(), NumberOf(&TakeRequest::deadline), timeout);
-  if (request.has_fetch()) AppendNumber(*request.mutable_fetch(), NumberOf(&FetchRequest::deadline), timeout);
+void SetTimeout(absl::Duration left, message::Request& request) {
+  VisitVerb(request.verb, [&]<class V>() {
+    if constexpr (requires { &V::Request::deadline; }) {
+      AppendNumber(request.body, NumberOf(&V::Request::deadline), static_cast<uint64_t>(ToWire(left)));
+    }
+  });
 }
 
-absl::string_view KindOf(const v1::Request& request) {
-  if (request.has_put()) return "put";
-  if (request.has_fill()) return "fill";
-  if (request.has_take()) return "take";
-  return request.has_fetch() ? "fetch" : "call";
+// The name of a verb that waits or brings cells.
+absl::string_view KindOf(const message::Request& request) {
+  absl::string_view kind = "call";
+  VisitVerb(request.verb, [&]<class V>() {
+    if constexpr (requires { &V::Request::deadline; } || std::is_same_v<V, verbs::Fill>) kind = V::kName;
+  });
+  return kind;
 }
 
 // For one call that is lost again and again, as by a server that refuses it while shutting down: it gets some time, and
@@ -70,16 +74,14 @@ class Losses {
 
 }  // namespace
 
-absl::StatusOr<v1::Welcome> ClientSession::Hello(const std::string& session) {
-  v1::Hello hello;
-  hello.set_protocol(Service::kProtocol);
-  hello.set_session(session);
-  hello.set_client(options_.client);
+absl::StatusOr<message::Welcome> ClientSession::Hello(const std::string& session) {
+  const message::Hello hello{.protocol = Service::kProtocol, .session = session, .client = options_.client};
   const absl::Time until = Clock::Real().Now() + options_.reconnect_for;
-  v1::Welcome welcome;
+  message::Welcome welcome;
   const absl::Status status =
       Retry(Clock::Real(), until, Backoff(kReconnect, std::random_device()()), IsLost, [&]() -> absl::Status {
-        absl::StatusOr<v1::Welcome> answer = transport_->Connect(hello, absl::Now() + (until - Clock::Real().Now()));
+        absl::StatusOr<message::Welcome> answer =
+            transport_->Connect(hello, absl::Now() + (until - Clock::Real().Now()));
         if (!answer.ok()) return answer.status();
         welcome = *std::move(answer);
         return absl::OkStatus();
@@ -106,7 +108,7 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
     connecting_ = true;
     session = session_;
   }
-  const absl::StatusOr<v1::Welcome> welcome = Hello(session);
+  const absl::StatusOr<message::Welcome> welcome = Hello(session);
   MutexLock lock(mu_);
   connecting_ = false;
   changed_.NotifyAll();
@@ -116,12 +118,12 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
     return failure_;
   }
   ++connection_;
-  session_ = welcome->session();
+  session_ = welcome->session;
   return absl::OkStatus();
 }
 
-absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batch& batch, const Wait& wait) {
-  if (const size_t bytes = request.ByteSizeLong(); bytes > Service::kMaxControlBytes - kMaxAddedToRequest) {
+absl::StatusOr<ClientAnswer> ClientSession::Call(message::Request request, const Batch& batch, const Wait& wait) {
+  if (const size_t bytes = ByteSize(request); bytes > Service::kMaxControlBytes - kMaxAddedToRequest) {
     return absl::InvalidArgumentError(absl::StrCat("a request of ", bytes, " bytes, not counting cells; the limit is ",
                                                    Service::kMaxControlBytes - kMaxAddedToRequest,
                                                    ": ask for less in one call"));
@@ -134,20 +136,18 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     call = next_call_++;
     outstanding_.insert(call);
     connection = connection_;
-    request.set_session(session_);
+    request.session = session_;
     Acknowledge(request);
     answered_.clear();
-    request.mutable_released()->Add(unpinned_.begin(), unpinned_.end());
-    unpinned_.clear();
+    request.released.swap(unpinned_);
   }
-  request.set_call(call);
+  request.call = call;
   const std::stop_callback cancelled(wait.cancel, [this, call] {
-    v1::Request cancel;
+    message::Request cancel{.verb = message::kCancel, .body = Serialize(message::Cancel{call})};
     {
       MutexLock lock(mu_);
-      cancel.set_session(session_);
+      cancel.session = session_;
     }
-    cancel.mutable_cancel()->set_call(call);
     transport_->Tell(cancel, kTellWithin);
   });
   Losses losses(options_.reconnect_for);
@@ -173,7 +173,7 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
     absl::Status found = Reconnect(connection);
     if (found.ok() && !losses.PauseAfterLoss()) found = answer.status;
     MutexLock lock(mu_);
-    const bool same = found.ok() && session_ == request.session();
+    const bool same = found.ok() && session_ == request.session;
     if (!found.ok() || (!same && sent && !wait.repeatable)) {
       outstanding_.erase(call);
       if (!sent) return found;
@@ -184,8 +184,8 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(v1::Request request, const Batc
                        found.ok() ? "" : found.message()));
     }
     connection = connection_;
-    request.set_session(session_);
-    request.set_answered_below(*outstanding_.begin());
+    request.session = session_;
+    request.answered_below = *outstanding_.begin();
     SetTimeout(wait_until - absl::Now(), request);
   }
 }
@@ -196,20 +196,19 @@ void ClientSession::End(uint64_t call) {
   if (!outstanding_.empty() && *outstanding_.begin() < call) answered_.push_back(call);
 }
 
-void ClientSession::Acknowledge(v1::Request& request) {
-  request.set_answered_below(outstanding_.empty() ? next_call_ : *outstanding_.begin());
-  request.mutable_answered()->Add(answered_.begin(), answered_.end());
+void ClientSession::Acknowledge(message::Request& request) {
+  request.answered_below = outstanding_.empty() ? next_call_ : *outstanding_.begin();
+  request.answered = answered_;
 }
 
 void ClientSession::Unpin(uint64_t call) {
-  v1::Request request;
+  message::Request request{.verb = message::kAcknowledge, .body = Serialize(message::Release{{call}})};
   {
     MutexLock lock(mu_);
     unpinned_.push_back(call);
-    request.set_session(session_);
+    request.session = session_;
     Acknowledge(request);
   }
-  request.mutable_acknowledge()->add_pins(call);
   transport_->Tell(request, kTellWithin);
 }
 

@@ -49,7 +49,7 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   };
   // The response, or the server's error, or Unavailable: the server is gone, and the message says whether the call may
   // have had an effect.
-  absl::StatusOr<ClientAnswer> Call(v1::Request request, const Batch& batch, const Wait& wait);
+  absl::StatusOr<ClientAnswer> Call(message::Request request, const Batch& batch, const Wait& wait);
 
   // Tells the server that the views returned by a call are no longer used.
   void Unpin(uint64_t call) TDOCK_EXCLUDES(mu_);
@@ -58,10 +58,10 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
   // Returns once there is a connection; does nothing if the current one is not the one that broke. Fails after
   // reconnect_for; callers that arrive while one reconnects share its result.
   absl::Status Reconnect(std::optional<uint64_t> broken) TDOCK_EXCLUDES(mu_);
-  absl::StatusOr<v1::Welcome> Hello(const std::string& session);
+  absl::StatusOr<message::Welcome> Hello(const std::string& session);
   void End(uint64_t call) TDOCK_EXCLUDES(mu_);
   // Which responses have arrived.
-  void Acknowledge(v1::Request& request) TDOCK_REQUIRES(mu_);
+  void Acknowledge(message::Request& request) TDOCK_REQUIRES(mu_);
 
   const ClientSessionOptions options_;
   const std::unique_ptr<ClientTransport> transport_;

@@ -12,6 +12,8 @@
 #include "core/base/testing/patience.h"
 #include "dock/service/wire/field_codec.h"
 #include "dock/service/wire/fields.h"
+#include "dock/service/wire/request_body.h"
+#include "tdock/verbs.h"
 
 namespace tdock::service {
 namespace {
@@ -22,30 +24,29 @@ using Code = absl::StatusCode;
 struct Script {
   std::deque<std::string> sessions = {};  // of the next hellos; "" refuses
   std::deque<ClientAnswer> answers = {};
-  std::vector<v1::Request> calls = {};
-  std::vector<v1::Request> told = {};
+  std::vector<message::Request> calls = {};
+  std::vector<message::Request> told = {};
 };
 
 class ScriptedTransport final : public ClientTransport {
  public:
   explicit ScriptedTransport(Script& script) : script_(script) {}
 
-  absl::StatusOr<v1::Welcome> Connect(const v1::Hello&, absl::Time) override {
+  absl::StatusOr<message::Welcome> Connect(const message::Hello&, absl::Time) override {
     if (script_.sessions.empty()) return absl::UnavailableError("nobody listens");
     const std::string session = script_.sessions.front();
     script_.sessions.pop_front();
     if (session.empty()) return absl::UnavailableError("nobody listens yet");
-    v1::Welcome welcome;
-    welcome.set_session(session);
+    const message::Welcome welcome{.session = session};
     return welcome;
   }
-  ClientAnswer Call(const v1::Request& request, const Batch&, absl::Time) override {
+  ClientAnswer Call(const message::Request& request, const Batch&, absl::Time) override {
     script_.calls.push_back(request);
     ClientAnswer answer = script_.answers.front();
     script_.answers.pop_front();
     return answer;
   }
-  bool Tell(const v1::Request& request, absl::Duration) override {
+  bool Tell(const message::Request& request, absl::Duration) override {
     script_.told.push_back(request);
     return !script_.sessions.empty();
   }
@@ -56,17 +57,16 @@ class ScriptedTransport final : public ClientTransport {
 
 ClientAnswer Good(const std::string& text) {
   ClientAnswer answer{.sent = true};
-  answer.reply.set_text(text);
+  answer.reply.body = message::Encoded{message::Encoded::kText, text};
   return answer;
 }
+std::string TextOf(const ClientAnswer& answer) { return std::get<message::Encoded>(answer.reply.body).bytes; }
 ClientAnswer Lost(bool sent) { return {.status = absl::UnavailableError("reset by peer"), .sent = sent}; }
 
 class ClientSessionTest : public testing::Test {
  protected:
   absl::StatusOr<ClientAnswer> Ask(bool repeatable) {
-    v1::Request request;
-    request.mutable_ping();
-    return session_->Call(request, Batch(), {.repeatable = repeatable});
+    return session_->Call({.verb = message::kPing}, Batch(), {.repeatable = repeatable});
   }
 
   Script script_{.sessions = {"one"}};
@@ -87,12 +87,12 @@ TEST_F(ClientSessionTest, RepeatsACallUnderItsNumberWhenTheConnectionBreaks) {
   ASSERT_TRUE(Ask(false).ok());
   const auto answer = Ask(false);
   ASSERT_EQ(answer.status(), absl::OkStatus());
-  EXPECT_EQ(answer->reply.text(), "b");
+  EXPECT_EQ(TextOf(*answer), "b");
   ASSERT_EQ(script_.calls.size(), 3u);
-  EXPECT_EQ(script_.calls[1].call(), script_.calls[2].call());
-  EXPECT_EQ(script_.calls[2].session(), "one");
+  EXPECT_EQ(script_.calls[1].call, script_.calls[2].call);
+  EXPECT_EQ(script_.calls[2].session, "one");
   // That of the first call has arrived.
-  EXPECT_EQ(script_.calls[2].answered_below(), 2u);
+  EXPECT_EQ(script_.calls[2].answered_below, 2u);
 }
 
 TEST_F(ClientSessionTest, DoesNotRepeatWhatMayHaveHappenedInASessionThatIsGone) {
@@ -110,10 +110,10 @@ TEST_F(ClientSessionTest, DoesNotForgetThatACallWasSentBeforeTheSessionWasFoundT
 TEST_F(ClientSessionTest, RepeatsInAnotherSessionWhatWasNotSentOrDoesNoHarm) {
   script_.answers = {Lost(false), Good("a"), Lost(true), Good("b")};
   script_.sessions = {"two", "three"};
-  EXPECT_EQ(Ask(false)->reply.text(), "a");
-  EXPECT_EQ(script_.calls[1].session(), "two");
-  EXPECT_EQ(Ask(true)->reply.text(), "b");
-  EXPECT_EQ(script_.calls[3].session(), "three");
+  EXPECT_EQ(TextOf(*Ask(false)), "a");
+  EXPECT_EQ(script_.calls[1].session, "two");
+  EXPECT_EQ(TextOf(*Ask(true)), "b");
+  EXPECT_EQ(script_.calls[3].session, "three");
 }
 
 TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
@@ -122,12 +122,11 @@ TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
     script_ = {.sessions = {"another"}, .answers = {Lost(true), Good("a")}};
     const absl::Duration wait = for_ever ? absl::InfiniteDuration() : kHour;
     const absl::Time begin = absl::Now();
-    v1::Request take;
-    take.set_take(Encode(TakeRequest{.deadline = begin + wait}, begin));
+    const message::Request take = RequestOf<verbs::Take>({.deadline = begin + wait}, begin);
     ASSERT_EQ(session_->Call(take, Batch(), {.wait = wait, .repeatable = true}).status(), absl::OkStatus());
     ASSERT_EQ(script_.calls.size(), 2u);
     const absl::Duration again =
-        DurationFromWire(static_cast<int64_t>(NumberIn(script_.calls[1].take(), NumberOf(&TakeRequest::deadline))));
+        DurationFromWire(static_cast<int64_t>(NumberIn(script_.calls[1].body, NumberOf(&TakeRequest::deadline))));
     if (for_ever) {
       EXPECT_EQ(again, absl::InfiniteDuration());
     } else {
@@ -140,7 +139,7 @@ TEST_F(ClientSessionTest, WhatIsRepeatedWaitsNoLongerThanTheCallHasLeft) {
 TEST_F(ClientSessionTest, LooksForTheServerForAWhile) {
   script_.answers = {Lost(true), Good("a")};
   script_.sessions = {"", "", "one"};
-  EXPECT_EQ(Ask(false)->reply.text(), "a");
+  EXPECT_EQ(TextOf(*Ask(false)), "a");
 }
 
 TEST_F(ClientSessionTest, GivesUpWhereThereIsNoServerForAWhile) {
@@ -154,9 +153,8 @@ TEST_F(ClientSessionTest, GivesUpWhereThereIsNoServerForAWhile) {
 // session seems to continue; the second one's is noticed only when the server is being looked for.
 class KilledTransport final : public ClientTransport {
  public:
-  absl::StatusOr<v1::Welcome> Connect(const v1::Hello&, absl::Time) override {
-    v1::Welcome welcome;
-    welcome.set_session("one");
+  absl::StatusOr<message::Welcome> Connect(const message::Hello&, absl::Time) override {
+    const message::Welcome welcome{.session = "one"};
     if (++connects_ <= 2) return welcome;
     if (connects_ == 3) {
       looked_for_.Notify();
@@ -164,8 +162,8 @@ class KilledTransport final : public ClientTransport {
     }
     return absl::UnauthenticatedError("whoever answers now is another");
   }
-  ClientAnswer Call(const v1::Request& request, const Batch&, absl::Time) override {
-    const bool second = request.call() == 2;
+  ClientAnswer Call(const message::Request& request, const Batch&, absl::Time) override {
+    const bool second = request.call == 2;
     if (second && !second_waits_.HasBeenNotified()) {
       second_waits_.Notify();
       looked_for_.WaitForNotification();
@@ -176,7 +174,7 @@ class KilledTransport final : public ClientTransport {
     }
     return Lost(true);
   }
-  bool Tell(const v1::Request&, absl::Duration) override { return false; }
+  bool Tell(const message::Request&, absl::Duration) override { return false; }
 
   bool tried_meanwhile() const { return tried_meanwhile_; }
 
@@ -191,8 +189,7 @@ TEST(ClientSession, ACallThatNoticesItsLossLateTriesTheConnectionThereIsBeforeIt
   const KilledTransport& transport = *owned;
   ClientSession session(std::move(owned), {.address = "somewhere:1", .reconnect_for = kNever});
   ASSERT_EQ(session.Connect(), absl::OkStatus());
-  v1::Request request;
-  request.mutable_ping();
+  const message::Request request{.verb = message::kPing};
   std::vector<std::thread> calls;
   for (int i = 0; i < 2; ++i) {
     calls.emplace_back(
@@ -204,8 +201,7 @@ TEST(ClientSession, ACallThatNoticesItsLossLateTriesTheConnectionThereIsBeforeIt
 
 TEST_F(ClientSessionTest, GivesTheServersErrorsAsTheyAre) {
   ClientAnswer refused{.sent = true};
-  refused.reply.set_code(static_cast<uint32_t>(Code::kNotFound));
-  refused.reply.set_message("no partition 'x' here");
+  Encode(absl::NotFoundError("no partition 'x' here"), &refused.reply);
   script_.answers = {refused, {.status = absl::DeadlineExceededError("nothing came"), .sent = true}};
   EXPECT_EQ(Ask(false).status(), absl::NotFoundError("no partition 'x' here"));
   EXPECT_THAT(Ask(false).status(), Fails(Code::kDeadlineExceeded, {"somewhere:1", "nothing came"}));
@@ -215,12 +211,12 @@ TEST_F(ClientSessionTest, SaysAgainWithTheNextCallWhichViewsAreGone) {
   session_->Unpin(7);
   session_->Unpin(8);
   ASSERT_EQ(script_.told.size(), 2u);
-  EXPECT_THAT(script_.told[1].acknowledge().pins(), testing::ElementsAre(8));
+  EXPECT_THAT(Parse<message::Release>(script_.told[1].body)->pins, testing::ElementsAre(8));
   script_.answers = {Good("a"), Good("b")};
   ASSERT_TRUE(Ask(true).ok());
   ASSERT_TRUE(Ask(true).ok());
-  EXPECT_THAT(script_.calls[0].released(), testing::ElementsAre(7, 8));
-  EXPECT_THAT(script_.calls[1].released(), testing::IsEmpty());
+  EXPECT_THAT(script_.calls[0].released, testing::ElementsAre(7, 8));
+  EXPECT_THAT(script_.calls[1].released, testing::IsEmpty());
 }
 
 }  // namespace

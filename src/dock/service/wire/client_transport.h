@@ -4,8 +4,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
-#include "tdock.pb.h"
 #include "tdock/batch.h"
 
 namespace tdock::service {
@@ -17,7 +17,7 @@ struct ClientAnswer {
   absl::Status status = {};
   // False only if the server cannot have seen the call.
   bool sent = false;
-  v1::Reply reply = {};
+  message::Reply reply = {};
   // The bytes of the rows in the reply, if it has any.
   CellBytes cells = {};
 };
@@ -29,14 +29,14 @@ class ClientTransport {
 
   // Says hello over a working connection. The welcome tells whether the session of the hello still exists; from now on,
   // calls belong to the session of the welcome.
-  virtual absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) = 0;
+  virtual absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) = 0;
 
   // Sends a request, with its frame, and waits for the response.
-  virtual ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) = 0;
+  virtual ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) = 0;
 
   // Sends a message without a response. If no connection is free, one is made within `connect_within`; false if that is
   // not possible.
-  virtual bool Tell(const v1::Request& request, absl::Duration connect_within) = 0;
+  virtual bool Tell(const message::Request& request, absl::Duration connect_within) = 0;
 };
 
 }  // namespace tdock::service

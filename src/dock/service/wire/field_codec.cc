@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "dock/service/wire/fields.h"
+#include "dock/service/wire/messages.h"
 #include "tdock/options.h"
+#include "tdock/verbs.h"
 
 namespace tdock::service {
 namespace {
@@ -35,10 +37,10 @@ bool HasTimes(const T&) {
 }
 bool HasTimes(const RowConsumerStatus& status) { return status.lease != kNoLease; }
 
-// True for ids of groups, which have many digits.
+// True for ids of groups and servers, which have many digits.
 template <class T>
 constexpr bool IsFixed(absl::string_view name) {
-  return std::is_same_v<T, GroupId> && (name == "group" || name == "groups");
+  return std::is_same_v<T, GroupId> && (name == "group" || name == "groups" || name == "instance");
 }
 
 // A column of a status: the message has its name and type as a ColumnSpec.
@@ -57,17 +59,53 @@ struct SentTags {
   TDOCK_FIELDS(SentTags, names, values)
 };
 
+// The field of a reply that is a number. Those of its structs are the places of their alternatives, counted from 10 on.
+constexpr int kCountOfReply = 17;
+constexpr int kNumberOfFirstBody = 10;
+
+bool IsBodyOfRequest(int number) {
+  return number == message::kCancel || number == message::kAcknowledge || number == message::kPing ||
+         VisitVerb(number, []<class V>() {});
+}
+
 // ---- Writing.
 
+// Counts what would be written.
+class ByteCount {
+ public:
+  size_t size() const { return size_; }
+  void push_back(char) { ++size_; }
+  void append(const char*, size_t bytes) { size_ += bytes; }
+  void replace(size_t, size_t old, const char*, size_t bytes) { size_ += bytes - old; }
+
+ private:
+  size_t size_ = 0;
+};
+
+size_t VarintBytes(uint64_t value) { return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7; }
+
+char* WriteVarint(uint64_t value, char* to) {
+  for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);
+  *to++ = static_cast<char>(value);
+  return to;
+}
+
+// Out: a std::string, or a ByteCount.
+template <class Out>
 class FieldSender {
  public:
-  FieldSender(absl::Time now, std::string& out) : now_(now), out_(out) {}
+  FieldSender(absl::Time now, Out& out) : now_(now), out_(out) {}
 
   template <class T>
   void Fields(const T& value) {
     ForEachNumber<T>([&](int number, absl::string_view name, auto member) {
       const auto& field = value.*member;
-      if constexpr (std::is_same_v<T, RegisterRequest> && std::is_same_v<decltype(field), const ConsumerOptions&>) {
+      if constexpr (std::is_same_v<decltype(field), const message::ReplyBody&>) {
+        std::visit([&](const auto& body) { Body(field.index(), body); }, field);
+      } else if constexpr (std::is_same_v<T, message::Request>) {
+        if (number != 0) Field(number, name, field);
+      } else if constexpr (std::is_same_v<T, RegisterRequest> &&
+                           std::is_same_v<decltype(field), const ConsumerOptions&>) {
         // Its fields continue those of the request.
         ForEachNumber<ConsumerOptions>([&](int place, absl::string_view of_option, auto option) {
           Field(number + place - 1, of_option, field.*option);
@@ -82,11 +120,15 @@ class FieldSender {
         Field(number, name, field);
       }
     });
+    if constexpr (std::is_same_v<T, message::Request>) {
+      if (value.verb != 0) Field(value.verb, value.body, /*always=*/true);
+    }
   }
 
   void Varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_.push_back(static_cast<char>(value | 0x80));
-    out_.push_back(static_cast<char>(value));
+    if (value < 0x80) return out_.push_back(static_cast<char>(value));
+    char digits[kMaxVarintBytes];
+    out_.append(digits, static_cast<size_t>(WriteVarint(value, digits) - digits));
   }
   void Key(int number, Form form) { Varint(static_cast<uint64_t>(number) << 3 | form); }
 
@@ -106,19 +148,34 @@ class FieldSender {
   }
   static uint64_t ToVarint(absl::Duration value) { return static_cast<uint64_t>(ToWire(value)); }
   void Fixed(uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
-  // Adds the bytes of `write`, after their length.
-  template <class Write>
-  void Delimited(int number, Write write) {
-    std::string body;
-    write(FieldSender(now_, body));
-    Field(number, body, /*always=*/true);
+  // Adds a struct, after its length, which is one byte unless it is long.
+  template <class T>
+  void Delimited(int number, const T& value) {
+    Key(number, kDelimited);
+    out_.push_back(0);
+    const size_t begin = out_.size();
+    Fields(value);
+    char length[kMaxVarintBytes];
+    char* const end = WriteVarint(out_.size() - begin, length);
+    out_.replace(begin - 1, 1, length, static_cast<size_t>(end - length));
   }
+
+  template <HasFields T>
+  void Body(size_t place, const T& body) {
+    Delimited(kNumberOfFirstBody - 1 + static_cast<int>(place), body);
+  }
+  void Body(size_t, const message::Encoded& body) { Field(body.number, body.bytes, /*always=*/true); }
+  void Body(size_t, int64_t count) {
+    Key(kCountOfReply, kVarint);
+    Varint(static_cast<uint64_t>(count));
+  }
+  void Body(size_t, std::monostate) {}
 
   void Field(int number, const std::string& bytes, bool always) {
     if (bytes.empty() && !always) return;
     Key(number, kDelimited);
     Varint(bytes.size());
-    out_ += bytes;
+    out_.append(bytes.data(), bytes.size());
   }
   void Field(int number, absl::string_view, const std::string& text) { Field(number, text, /*always=*/false); }
   void Field(int number, absl::string_view name, absl::Time time) {
@@ -145,7 +202,7 @@ class FieldSender {
   }
   template <HasFields T>
   void Field(int number, absl::string_view, const T& value) {
-    Delimited(number, [&](FieldSender sub) { sub.Fields(value); });
+    Delimited(number, value);
   }
   template <class T>
   void Field(int number, absl::string_view name, const std::vector<T>& values) {
@@ -159,14 +216,27 @@ class FieldSender {
       }
     } else if (!values.empty()) {
       const bool fixed = IsFixed<T>(name);
-      Delimited(number, [&](FieldSender sub) {
-        for (const T value : values) fixed ? sub.Fixed(ToVarint(value)) : sub.Varint(ToVarint(value));
-      });
+      size_t bytes = fixed ? values.size() * sizeof(uint64_t) : 0;
+      for (size_t i = 0; !fixed && i < values.size(); ++i) bytes += VarintBytes(ToVarint(values[i]));
+      Key(number, kDelimited);
+      Varint(bytes);
+      if (fixed) {
+        out_.append(reinterpret_cast<const char*>(values.data()), bytes);
+      } else if constexpr (std::is_same_v<Out, ByteCount>) {
+        out_.append(nullptr, bytes);
+      } else {
+        const size_t begin = out_.size();
+        out_.resize(begin + bytes);
+        char* to = out_.data() + begin;
+        for (const T value : values) to = WriteVarint(ToVarint(value), to);
+      }
     }
   }
 
+  static constexpr size_t kMaxVarintBytes = 10;
+
   const absl::Time now_;
-  std::string& out_;
+  Out& out_;
 };
 
 // ---- Reading.
@@ -209,6 +279,11 @@ class FieldReceiver {
     return ok_;
   }
   uint64_t Varint() {
+    if (!rest_.empty() && static_cast<uint8_t>(rest_.front()) < 0x80) {
+      const auto byte = static_cast<uint8_t>(rest_.front());
+      rest_.remove_prefix(1);
+      return byte;
+    }
     uint64_t read = 0;
     for (size_t i = 0; i < std::min<size_t>(rest_.size(), 10); ++i) {
       const auto byte = static_cast<uint8_t>(rest_[i]);
@@ -238,9 +313,17 @@ class FieldReceiver {
         return absl::InvalidArgumentError(
             absl::StrCat("field ", number, " of a put is for rows that exist: send a fill"));
       }
+      if constexpr (std::is_same_v<T, message::Request>) {
+        if (form == kDelimited && IsBodyOfRequest(number)) {
+          into.verb = number;
+          into.body = std::string(bytes);
+        }
+      }
       ForEachNumber<T>([&](int place, absl::string_view name, auto member) {
         auto& field = into.*member;
-        if constexpr (std::is_same_v<T, RegisterRequest> && std::is_same_v<decltype(field), ConsumerOptions&>) {
+        if constexpr (std::is_same_v<decltype(field), message::ReplyBody&>) {
+          if (number >= kNumberOfFirstBody) status = ReadBody(field);
+        } else if constexpr (std::is_same_v<T, RegisterRequest> && std::is_same_v<decltype(field), ConsumerOptions&>) {
           ForEachNumber<ConsumerOptions>([&](int option_place, absl::string_view of_option, auto option) {
             if (number == place + option_place - 1) status = Read(of_option, field.*option);
           });
@@ -279,6 +362,32 @@ class FieldReceiver {
     } else {
       field = {};
     }
+  }
+
+  absl::Status ReadBody(message::ReplyBody& body) {
+    if (form == kVarint && number == kCountOfReply) body = static_cast<int64_t>(value);
+    if (form != kDelimited) return absl::OkStatus();
+    switch (number) {
+      case 10:
+        return Read("names", body.emplace<message::Names>());
+      case 11:
+        return Read("put", body.emplace<message::PutResult>());
+      case 12:
+        return Read("taken", body.emplace<message::Taken>());
+      case 13:
+        return Read("rows", body.emplace<message::Rows>());
+      case 14:
+        return Read("expires", body.emplace<message::Remaining>());
+      case 15:
+        return Read("row_ids", body.emplace<message::RowIds>());
+      case message::Encoded::kList:
+      case message::Encoded::kStatus:
+      case message::Encoded::kConsumerStatus:
+      case message::Encoded::kText:
+      case message::Encoded::kRowStatus:
+        body = message::Encoded{static_cast<message::Encoded::Number>(number), std::string(bytes)};
+    }
+    return absl::OkStatus();
   }
 
   // A field that is sent in another form is unknown.
@@ -441,6 +550,31 @@ int64_t CountIn(absl::string_view message, int field, bool packed) {
   return count;
 }
 
+template <HasFields T>
+std::string Serialize(const T& message) {
+  std::string bytes;
+  bytes.reserve(ByteSize(message));
+  AppendTo(bytes, message);
+  return bytes;
+}
+
+template <HasFields T>
+void AppendTo(std::string& bytes, const T& message) {
+  FieldSender(absl::UnixEpoch(), bytes).Fields(message);
+}
+
+template <HasFields T>
+size_t ByteSize(const T& message) {
+  ByteCount count;
+  FieldSender(absl::UnixEpoch(), count).Fields(message);
+  return count.size();
+}
+
+template <HasFields T>
+absl::StatusOr<T> Parse(absl::string_view bytes) {
+  return Decode<T>(bytes);
+}
+
 void AppendNumber(std::string& message, int field, uint64_t number) {
   FieldSender sender(absl::UnixEpoch(), message);
   sender.Key(field, kVarint);
@@ -454,6 +588,14 @@ TDOCK_FOR_EACH(TDOCK_MESSAGE, ColumnSpec, PartitionOptions, PartitionRequest, Re
                PutRequest, FillRequest, TakeRequest, FetchRequest, LeaseRequest, RequeueRequest, StepRequest,
                PublishRequest, FindRequest, ImportRequest, ListRequest, ClearRequest, RowRequest, ListResult,
                PartitionStatus, ConsumerStatus, RowStatus)
+#undef TDOCK_MESSAGE
+
+#define TDOCK_MESSAGE(T)                                                 \
+  template std::string Serialize(const message::T& message);             \
+  template void AppendTo(std::string& bytes, const message::T& message); \
+  template size_t ByteSize(const message::T& message);                   \
+  template absl::StatusOr<message::T> Parse(absl::string_view bytes);
+TDOCK_FOR_EACH(TDOCK_MESSAGE, Hello, Welcome, Request, Cancel, Release, Reply, Rows)
 #undef TDOCK_MESSAGE
 
 }  // namespace tdock::service

@@ -1,7 +1,8 @@
 // Structs as messages of the protocol, and back, in the format of protocol buffers: fields are numbered in the order of
-// their struct's list, from 1 on, but for those of a put (docs/wire-format.md). Numbers that are 0, empty texts and
-// empty lists are not sent; fields that were not sent are 0 or empty, whatever the struct's defaults. Times are sent as
-// what is left of them, or how long ago they were, at `now` of each side's clock. Unknown fields are skipped.
+// their struct's list, from 1 on, but for those of a put and where a struct has kNumbers (docs/wire-format.md). Numbers
+// that are 0, empty texts and empty lists are not sent; fields that were not sent are 0 or empty, whatever the struct's
+// defaults. Times are sent as what is left of them, or how long ago they were, at `now` of each side's clock. Unknown
+// fields are skipped.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,14 @@ template <HasFields T, class Visit>
 void ForEachNumber(const Visit& visit) {
   size_t place = 0;
   T::VisitFields([&](const char* name, auto member) {
-    visit(std::is_same_v<T, PutRequest> ? kPutNumbers[place] : static_cast<int>(place + 1), name, member);
+    if constexpr (std::is_same_v<T, PutRequest>) {
+      visit(kPutNumbers[place], name, member);
+    } else if constexpr (requires { T::kNumbers; }) {
+      static_assert(std::size(T::kNumbers) == CountFields<T>());
+      visit(T::kNumbers[place], name, member);
+    } else {
+      visit(static_cast<int>(place + 1), name, member);
+    }
     ++place;
   });
 }

@@ -12,16 +12,16 @@ absl::Duration DurationFromWire(int64_t nanoseconds) {
   return absl::Nanoseconds(nanoseconds);
 }
 
-void Encode(const absl::Status& status, v1::Reply* reply) {
-  reply->set_code(static_cast<uint32_t>(status.code()));
-  reply->set_message(std::string(status.message()));
+void Encode(const absl::Status& status, message::Reply* reply) {
+  reply->code = static_cast<uint32_t>(status.code());
+  reply->message = std::string(status.message());
 }
 
-absl::Status StatusOf(const v1::Reply& reply) {
-  if (reply.code() == 0) return absl::OkStatus();
+absl::Status StatusOf(const message::Reply& reply) {
+  if (reply.code == 0) return absl::OkStatus();
   constexpr auto kLast = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(reply.code() > kLast ? absl::StatusCode::kUnknown : static_cast<absl::StatusCode>(reply.code()),
-                      reply.message());
+  return absl::Status(reply.code > kLast ? absl::StatusCode::kUnknown : static_cast<absl::StatusCode>(reply.code),
+                      reply.message);
 }
 
 }  // namespace tdock::service

@@ -67,6 +67,7 @@ struct Request {
   // The verb's request, encoded (field_codec.h).
   std::string body = {};
 
+  static constexpr int kNumbers[] = {1, 2, 3, 4, 5, 0, 0};
   TDOCK_FIELDS(Request, session, call, answered_below, released, answered, verb, body)
 };
 
@@ -205,7 +206,7 @@ struct Reply {
 
 }  // namespace message
 
-// The functions below are defined for the structs above, but for Encoded.
+// Defined for Hello, Welcome, Request, Cancel, Release, Reply and Rows, as the functions below.
 template <HasFields T>
 std::string Serialize(const T& message);
 template <HasFields T>

@@ -31,20 +31,20 @@ class Pin {
 };
 
 // `most`: the rows of the put.
-absl::StatusOr<PutResult> RowsOfPut(const v1::PutResult& message, uint64_t most) {
-  PutResult result{.rows = Numbers<RowId>(message.rows())};
-  if (message.count() > most) {
-    return absl::DataLossError(
-        absl::StrCat("the server's response has ", message.count(), " rows; the put has ", most));
+absl::StatusOr<PutResult> RowsOfPut(message::PutResult put, uint64_t most) {
+  PutResult result{.rows = std::move(put.rows)};
+  if (put.count > most) {
+    return absl::DataLossError(absl::StrCat("the server's response has ", put.count, " rows; the put has ", most));
   }
-  for (uint64_t i = 0; i < message.count(); ++i) result.rows.push_back(message.first() + i);
+  for (uint64_t i = 0; i < put.count; ++i) result.rows.push_back(put.first + i);
   return result;
 }
 
-absl::string_view StatusIn(const v1::Reply& reply) {
-  if (reply.has_list()) return reply.list();
-  if (reply.has_status()) return reply.status();
-  return reply.has_consumer_status() ? reply.consumer_status() : reply.row_status();
+// The body of this type; an empty one if the server sent another.
+template <class T>
+T BodyIn(message::Reply& reply) {
+  T* const body = std::get_if<T>(&reply.body);
+  return body == nullptr ? T() : std::move(*body);
 }
 
 absl::Status Invalid(const absl::Status& why) {
@@ -52,19 +52,19 @@ absl::Status Invalid(const absl::Status& why) {
 }
 
 template <class T>
-absl::StatusOr<T> ReplyIn(const v1::Reply& reply, absl::Time now) {
+absl::StatusOr<T> ReplyIn(message::Reply& reply, absl::Time now) {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    return Strings(reply.names().names());
+    return BodyIn<message::Names>(reply).names;
   } else if constexpr (std::is_same_v<T, std::vector<RowId>>) {
-    return Numbers<RowId>(reply.row_ids().rows());
+    return BodyIn<message::RowIds>(reply).rows;
   } else if constexpr (std::is_same_v<T, absl::Time>) {
-    return now + DurationFromWire(reply.expires().remaining());
+    return now + DurationFromWire(BodyIn<message::Remaining>(reply).remaining);
   } else if constexpr (std::is_same_v<T, int64_t>) {
-    return reply.count();
+    return BodyIn<int64_t>(reply);
   } else if constexpr (std::is_same_v<T, std::string>) {
-    return reply.text();
+    return BodyIn<message::Encoded>(reply).bytes;
   } else {
-    absl::StatusOr<T> status = Decode<T>(StatusIn(reply), now);
+    absl::StatusOr<T> status = Decode<T>(BodyIn<message::Encoded>(reply).bytes, now);
     return status.ok() ? std::move(status) : Invalid(status.status());
   }
 }
@@ -80,41 +80,38 @@ class RemoteDock final : public Dock {
  private:
   absl::StatusOr<PutResult> Send(verbs::Put, const PutRequest& put) {
     const absl::Time now = clock_.Now();
-    v1::Request request;
-    request.set_put(Encode(put, now));
-    AppendNumber(*request.mutable_put(), kReadsRange, 1);
-    TDOCK_ASSIGN_OR_RETURN(
-        const ClientAnswer answer,
-        session_->Call(std::move(request), put.batch, {.wait = put.deadline - now, .cancel = put.cancel}));
+    message::Request request = RequestOf<verbs::Put>(put, now);
+    AppendNumber(request.body, kReadsRange, 1);
+    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer, session_->Call(std::move(request), put.batch,
+                                                               {.wait = put.deadline - now, .cancel = put.cancel}));
     const int64_t most = std::max(put.batch.rows(), put.new_rows);
-    return RowsOfPut(answer.reply.put(), static_cast<uint64_t>(most));
+    return RowsOfPut(BodyIn<message::PutResult>(answer.reply), static_cast<uint64_t>(most));
   }
   absl::StatusOr<Taken> Send(verbs::Take, const TakeRequest& take) {
     const absl::Time now = clock_.Now();
-    v1::Request request;
-    request.set_take(Encode(take, now));
     TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
-                           session_->Call(std::move(request), Batch(),
+                           session_->Call(RequestOf<verbs::Take>(take, now), Batch(),
                                           {.wait = take.deadline - now, .cancel = take.cancel, .repeatable = true}));
-    const v1::Taken& message = answer.reply.taken();
-    Taken taken{.lease = message.lease(), .expires = clock_.Now() + DurationFromWire(message.remaining())};
-    TDOCK_ASSIGN_OR_RETURN(taken.rows, Rebuild(message.rows(), std::move(answer.cells)));
+    message::Taken sent = BodyIn<message::Taken>(answer.reply);
+    Taken taken{.lease = sent.lease, .expires = clock_.Now() + DurationFromWire(sent.remaining)};
+    TDOCK_ASSIGN_OR_RETURN(taken.rows, Rebuild(std::move(sent.rows), std::move(answer.cells)));
     return taken;
   }
   absl::StatusOr<Rows> Send(verbs::Fetch, const FetchRequest& fetch) {
     const absl::Time now = clock_.Now();
-    v1::Request request;
+    message::Request request;
     const std::optional<DistinctRows> distinct = FindRepeated(fetch);
-    request.set_fetch(distinct.has_value() ? Encode(FetchRequest{.partition = fetch.partition,
-                                                                 .rows = distinct->rows,
-                                                                 .columns = fetch.columns,
-                                                                 .deadline = fetch.deadline},
-                                                    now)
-                                           : Encode(fetch, now));
+    if (distinct.has_value()) {
+      request = RequestOf<verbs::Fetch>(
+          {.partition = fetch.partition, .rows = distinct->rows, .columns = fetch.columns, .deadline = fetch.deadline},
+          now);
+    } else {
+      request = RequestOf<verbs::Fetch>(fetch, now);
+    }
     TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
                            session_->Call(std::move(request), Batch(),
                                           {.wait = fetch.deadline - now, .cancel = fetch.cancel, .repeatable = true}));
-    TDOCK_ASSIGN_OR_RETURN(Rows rows, Rebuild(answer.reply.rows(), std::move(answer.cells)));
+    TDOCK_ASSIGN_OR_RETURN(Rows rows, Rebuild(BodyIn<message::Rows>(answer.reply), std::move(answer.cells)));
     if (!distinct.has_value()) return rows;
     if (rows.size() == distinct->rows.size()) return RowsAt(rows, distinct->positions);
     return absl::DataLossError(
@@ -122,10 +119,9 @@ class RemoteDock final : public Dock {
   }
 
   absl::StatusOr<ExportedPartition> Send(verbs::ExportPartition, const PartitionRequest& asked) {
-    v1::Request request;
-    request.set_export_partition(Encode(asked));
-    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer, session_->Call(std::move(request), Batch(), {.repeatable = true}));
-    TDOCK_ASSIGN_OR_RETURN(const Rows rows, Rebuild(answer.reply.rows(), std::move(answer.cells)));
+    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
+                           session_->Call(RequestOf<verbs::ExportPartition>(asked), Batch(), {.repeatable = true}));
+    TDOCK_ASSIGN_OR_RETURN(const Rows rows, Rebuild(BodyIn<message::Rows>(answer.reply), std::move(answer.cells)));
     if (rows.size() != 1 || rows.columns().size() != 1) {
       return absl::DataLossError("the server's response is invalid: an image is one cell");
     }
@@ -136,13 +132,10 @@ class RemoteDock final : public Dock {
   // A verb that never waits.
   template <class V>
   ResultOf<V> Send(V, const typename V::Request& asked) {
-    v1::Request request;
-    std::string& body = MutableBody(request, V::kNumber);
-    if constexpr (HasFields<typename V::Request>) body = Encode(asked);
     const Batch* const frame = BatchOf(asked);
     const Batch none, &sent = frame == nullptr ? none : *frame;
-    TDOCK_ASSIGN_OR_RETURN(const ClientAnswer answer,
-                           session_->Call(std::move(request), sent, {.repeatable = V::kRepeatable}));
+    TDOCK_ASSIGN_OR_RETURN(ClientAnswer answer,
+                           session_->Call(RequestOf<V>(asked), sent, {.repeatable = V::kRepeatable}));
     if constexpr (std::is_same_v<typename V::Reply, Nothing>) {
       return absl::OkStatus();
     } else {
@@ -150,9 +143,9 @@ class RemoteDock final : public Dock {
     }
   }
 
-  absl::StatusOr<Rows> Rebuild(const v1::Rows& message, CellBytes cells) {
-    if (message.pin() != 0) cells.pins.push_back(std::make_shared<Pin>(session_, message.pin()));
-    absl::StatusOr<Rows> rows = Decode(message, std::move(cells));
+  absl::StatusOr<Rows> Rebuild(message::Rows sent, CellBytes cells) {
+    if (sent.pin != 0) cells.pins.push_back(std::make_shared<Pin>(session_, sent.pin));
+    absl::StatusOr<Rows> rows = Decode(std::move(sent), std::move(cells));
     return rows.ok() ? std::move(rows) : Invalid(rows.status());
   }
 

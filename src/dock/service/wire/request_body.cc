@@ -1,53 +1,34 @@
 #include "dock/service/wire/request_body.h"
 
-#include "dock/service/wire/field_codec.h"
 #include "tdock/verbs.h"
 
 namespace tdock::service {
 
-absl::string_view BodyOf(const v1::Request& request) {
-  switch (request.body_case()) {
-#define TDOCK_BODY(Verb, RequestOf, ReplyOf, name, number, repeatable) \
-  case v1::Request::k##Verb:                                           \
-    static_assert(v1::Request::k##Verb == number);                     \
-    return request.name();
-    TDOCK_VERBS(TDOCK_BODY)
-#undef TDOCK_BODY
+bool HasFrame(const message::Request& request) {
+  switch (request.verb) {
+    case verbs::Put::kNumber:
+      return NumberIn(request.body, NumberOf(&PutRequest::batch)) != 0;
+    case verbs::Fill::kNumber:
+      return NumberIn(request.body, NumberOf(&FillRequest::batch)) != 0;
+    case verbs::ImportPartition::kNumber:
+      return NumberIn(request.body, NumberOf(&ImportRequest::image)) != 0;
     default:
-      return "";
+      return false;
   }
 }
 
-std::string& MutableBody(v1::Request& request, int number) {
-  switch (number) {
-#define TDOCK_BODY(Verb, RequestOf, ReplyOf, name, number, repeatable) \
-  case number:                                                         \
-    return *request.mutable_##name();
-    TDOCK_VERBS(TDOCK_BODY)
-#undef TDOCK_BODY
-    default:
-      return *request.mutable_ping();
-  }
-}
-
-bool HasFrame(const v1::Request& request) {
-  if (request.has_import_partition()) return NumberIn(request.import_partition(), NumberOf(&ImportRequest::image)) != 0;
-  if (request.has_fill()) return NumberIn(request.fill(), NumberOf(&FillRequest::batch)) != 0;
-  return request.has_put() && NumberIn(request.put(), NumberOf(&PutRequest::batch)) != 0;
-}
-
-const char* NameOf(const v1::Request& request) {
-  switch (request.body_case()) {
+const char* NameOf(const message::Request& request) {
+  switch (request.verb) {
 #define TDOCK_NAME(Verb, RequestOf, ReplyOf, name, number, repeatable) \
-  case v1::Request::k##Verb:                                           \
+  case number:                                                         \
     return "does a " #name;
     TDOCK_VERBS(TDOCK_NAME)
 #undef TDOCK_NAME
-    case v1::Request::kCancel:
+    case message::kCancel:
       return "cancels a call";
-    case v1::Request::kAcknowledge:
+    case message::kAcknowledge:
       return "takes an acknowledgement";
-    case v1::Request::kPing:
+    case message::kPing:
       return "answers a ping";
     default:
       return "answers a request that it does not know";

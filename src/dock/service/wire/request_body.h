@@ -1,18 +1,21 @@
 // The bodies of requests, by verb.
 #pragma once
 
-#include "absl/strings/string_view.h"
-#include "tdock.pb.h"
+#include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/messages.h"
 #include "tdock/batch.h"
 
 namespace tdock::service {
 
-// The fields of a request (field_codec.h); empty for other messages.
-absl::string_view BodyOf(const v1::Request& request);
-// Makes it a request of the verb of this number.
-std::string& MutableBody(v1::Request& request, int number);
+// A request of the verb, with times as they are at `now` (field_codec.h).
+template <class V>
+message::Request RequestOf(const typename V::Request& asked, absl::Time now = absl::UnixEpoch()) {
+  message::Request request{.verb = V::kNumber};
+  if constexpr (HasFields<typename V::Request>) request.body = Encode(asked, now);
+  return request;
+}
 // True if a frame follows: a put's, a fill's, or an image.
-bool HasFrame(const v1::Request& request);
+bool HasFrame(const message::Request& request);
 // The batch that travels as a frame behind the request; null if it has none.
 template <class Request>
 auto BatchOf(Request& request) {
@@ -25,6 +28,6 @@ auto BatchOf(Request& request) {
   }
 }
 // A description of the request, for people.
-const char* NameOf(const v1::Request& request);
+const char* NameOf(const message::Request& request);
 
 }  // namespace tdock::service

@@ -22,37 +22,37 @@ void CheckAgain(absl::string_view body) {
   if (!read.ok() || Encode(*read) != again) std::abort();
 }
 
-void CheckCodecs(const v1::Request& request) {
-  CheckAgain<PartitionOptions>(request.create_partition());
-  CheckAgain<RegisterRequest>(request.register_consumer());
-  CheckAgain<PutRequest>(request.put());
-  CheckAgain<FillRequest>(request.fill());
-  CheckAgain<TakeRequest>(request.take());
-  CheckAgain<FetchRequest>(request.fetch());
-  CheckAgain<LeaseRequest>(request.complete());
-  CheckAgain<RequeueRequest>(request.requeue());
-  CheckAgain<StepRequest>(request.rollback());
-  CheckAgain<ListRequest>(request.list());
-  CheckAgain<ClearRequest>(request.clear());
-  CheckAgain<FindRequest>(request.find_rows());
+void CheckCodecs(const message::Request& request) {
+  const std::string bytes = Serialize(request);
+  if (ByteSize(request) != bytes.size() || Serialize(*Parse<message::Request>(bytes)) != bytes) std::abort();
+  CheckAgain<PartitionOptions>(request.body);
+  CheckAgain<RegisterRequest>(request.body);
+  CheckAgain<PutRequest>(request.body);
+  CheckAgain<FillRequest>(request.body);
+  CheckAgain<TakeRequest>(request.body);
+  CheckAgain<FetchRequest>(request.body);
+  CheckAgain<LeaseRequest>(request.body);
+  CheckAgain<RequeueRequest>(request.body);
+  CheckAgain<StepRequest>(request.body);
+  CheckAgain<ListRequest>(request.body);
+  CheckAgain<ClearRequest>(request.body);
+  CheckAgain<FindRequest>(request.body);
 }
 
 void Try(const std::string& bytes) {
-  v1::Request request;
-  if (!request.ParseFromString(bytes)) return;
-  CheckCodecs(request);
+  absl::StatusOr<message::Request> request = Parse<message::Request>(bytes);
+  if (!request.ok()) return;
+  CheckCodecs(*request);
   TestService service;
   const PartitionOptions partition{.name = "p", .columns = {{"a", ColumnType::Dense(DType::kF32)}, {"text", {}}}};
   if (!service.dock->CreatePartition(partition).ok()) std::abort();
   if (!service.dock->RegisterConsumer("p", {.name = "c", .reads = {"a"}}).ok()) std::abort();
   if (!service.dock->Put({.partition = "p", .new_rows = 2}).ok()) std::abort();
-  v1::Hello hello;
-  hello.set_protocol(Service::kProtocol);
-  const absl::StatusOr<Service::Welcomed> welcomed = service.service.Connect(hello);
+  const absl::StatusOr<Service::Welcomed> welcomed = service.service.Connect({.protocol = Service::kProtocol});
   if (!welcomed.ok()) std::abort();
-  request.set_session(welcomed->welcome.session());
+  request->session = welcomed->welcome.session;
   std::promise<void> answered;
-  service.service.Call(welcomed->connection->session(), request, Batch(),
+  service.service.Call(welcomed->connection->session(), *request, Batch(),
                        [&](const std::shared_ptr<const Answer>&) { answered.set_value(); });
   service.service.Drain();
   if (answered.get_future().wait_for(std::chrono::seconds(5)) != std::future_status::ready) std::abort();

@@ -25,55 +25,52 @@ absl::Status Unfit(absl::string_view what, size_t given, size_t wanted) {
 }
 
 // InvalidArgument unless the runs are exactly the cells of all rows and columns. Returns how many cells exist.
-absl::StatusOr<uint64_t> CountPresent(const v1::Rows& message) {
-  const uint64_t total = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
+absl::StatusOr<uint64_t> CountPresent(const message::Rows& message) {
+  const uint64_t total = uint64_t{message.ids.size()} * message.columns.size();
   uint64_t told = 0, present = 0;
-  for (const v1::CellRun& run : message.cells()) {
-    if (run.count() > total - told)
-      return absl::InvalidArgumentError("rows with more cells than they have columns for");
-    told += run.count();
-    if (!run.absent()) present += run.count();
+  for (const message::CellRun& run : message.cells) {
+    if (run.count > total - told) return absl::InvalidArgumentError("rows with more cells than they have columns for");
+    told += run.count;
+    if (!run.absent) present += run.count;
   }
   if (told != total) return Unfit("cells", told, total);
   return present;
 }
 
-void EncodeLabels(const Rows& rows, v1::Rows* message) {
+void EncodeLabels(const Rows& rows, message::Rows& message) {
   const size_t count = rows.size();
   bool any_keys = false, any_tags = false;
   for (size_t i = 0; i < count; ++i) {
     any_keys = any_keys || !rows.key(i).empty();
     any_tags = any_tags || !rows.tags(i).empty();
   }
-  for (size_t i = 0; any_keys && i < count; ++i) message->add_keys(std::string(rows.key(i)));
+  if (any_keys) message.keys.reserve(count);
+  for (size_t i = 0; any_keys && i < count; ++i) message.keys.emplace_back(rows.key(i));
   if (!any_tags) return;
+  message.tags.reserve(count);
   std::map<Tags, uint32_t> numbers;
   for (size_t i = 0; i < count; ++i) {
     const Tags& tags = rows.tags(i);
     if (tags.empty()) {
-      message->add_tags(0);
+      message.tags.push_back(0);
       continue;
     }
     const auto [entry, is_new] = numbers.try_emplace(tags, static_cast<uint32_t>(numbers.size()) + 1);
-    if (is_new) message->add_tag_sets(EncodeTags(tags));
-    message->add_tags(entry->second);
+    if (is_new) message.tag_sets.push_back(EncodeTags(tags));
+    message.tags.push_back(entry->second);
   }
 }
 
-void EncodeCells(const Rows& rows, v1::Rows* message) {
-  v1::CellRun* run = nullptr;
+void EncodeCells(const Rows& rows, std::vector<message::CellRun>& runs) {
   for (size_t column = 0; column < rows.columns().size(); ++column) {
     for (size_t row = 0; row < rows.size(); ++row) {
       const Cell& cell = rows.cell(row, column);
       const bool absent = cell.bytes.data() == nullptr;
-      if (run == nullptr || run->absent() != absent || run->partial() != cell.partial ||
-          run->weights_version() != cell.weights_version) {
-        run = message->add_cells();
-        run->set_absent(absent);
-        run->set_partial(cell.partial);
-        run->set_weights_version(cell.weights_version);
+      if (runs.empty() || runs.back().absent != absent || runs.back().partial != cell.partial ||
+          runs.back().weights_version != cell.weights_version) {
+        runs.push_back({.weights_version = cell.weights_version, .partial = cell.partial, .absent = absent});
       }
-      run->set_count(run->count() + 1);
+      ++runs.back().count;
     }
   }
 }
@@ -143,11 +140,11 @@ class InlineCells {
 
   // Begins a run with this cell. True if an earlier run begins with it, too: then both share its bytes, so that a row
   // that is named many times costs its bytes once.
-  bool Begin(std::span<const std::byte> cell, v1::ViewRun* run) {
+  bool Begin(std::span<const std::byte> cell, message::ViewRun& run) {
     const size_t end = (bytes_.size() + kInlineAlignment - 1) / kInlineAlignment * kInlineAlignment;
     const auto [first, is_new] = first_cells_.try_emplace(std::pair(cell.data(), cell.size()), end);
-    run->set_is_inline(true);
-    run->set_offset(first->second);
+    run.is_inline = true;
+    run.offset = first->second;
     if (is_new) bytes_.resize(end);
     return !is_new;
   }
@@ -170,12 +167,12 @@ class InlineCells {
 // The views of one column's cells.
 class ColumnViews {
  public:
-  ColumnViews(const Locate& locate, InlineCells& inline_cells, v1::Rows* message)
-      : locate_(locate), inline_cells_(inline_cells), message_(message) {}
+  ColumnViews(const Locate& locate, InlineCells& inline_cells, std::vector<message::ViewRun>& runs)
+      : locate_(locate), inline_cells_(inline_cells), runs_(runs) {}
 
   // A cell without bytes continues any run.
   absl::Status Add(std::span<const std::byte> cell) {
-    const bool continues = run_ != nullptr && (cell.empty() || (cell.data() == end_ && cell.size() <= left_));
+    const bool continues = begun_ && (cell.empty() || (cell.data() == end_ && cell.size() <= left_));
     bool copied = false;
     if (continues) {
       AddToRun(cell.size());
@@ -185,86 +182,86 @@ class ColumnViews {
     if (cell.empty()) return absl::OkStatus();
     left_ -= cell.size();
     end_ = cell.data() + cell.size();
-    return run_->is_inline() && !copied ? inline_cells_.Append(cell) : absl::OkStatus();
+    return runs_.back().is_inline && !copied ? inline_cells_.Append(cell) : absl::OkStatus();
   }
 
  private:
   // A run of one cell. True if its bytes are in the message already.
   bool Begin(std::span<const std::byte> cell) {
-    run_ = message_->add_views();
-    run_->set_cell_bytes(cell.size());
-    run_->set_count(1);
+    begun_ = true;
+    message::ViewRun& run = runs_.emplace_back();
+    run.cell_bytes = cell.size();
+    run.count = 1;
     left_ = 0;
     end_ = nullptr;
     // A cell without bytes may be located after the last byte of its memory.
     if (cell.empty()) return false;
     if (const std::optional<SharedPlace> place = locate_(cell.data()); place.has_value()) {
-      run_->set_segment(place->segment);
-      run_->set_offset(place->offset);
+      run.segment = place->segment;
+      run.offset = place->offset;
       left_ = place->bytes;
       return false;
     }
-    const bool copied = inline_cells_.Begin(cell, run_);
+    const bool copied = inline_cells_.Begin(cell, run);
     left_ = copied ? cell.size() : kMaxInlineBytes + cell.size();
     return copied;
   }
   void AddToRun(uint64_t cell_bytes) {
-    if (run_->each_bytes_size() == 0 && cell_bytes == run_->cell_bytes()) {
-      run_->set_count(run_->count() + 1);
+    message::ViewRun& run = runs_.back();
+    if (run.each_bytes.empty() && cell_bytes == run.cell_bytes) {
+      ++run.count;
       return;
     }
-    if (run_->each_bytes_size() == 0) {
-      run_->mutable_each_bytes()->Resize(static_cast<int>(run_->count()), run_->cell_bytes());
-      run_->clear_count();
-      run_->clear_cell_bytes();
+    if (run.each_bytes.empty()) {
+      run.each_bytes.resize(run.count, run.cell_bytes);
+      run.count = run.cell_bytes = 0;
     }
-    run_->add_each_bytes(cell_bytes);
+    run.each_bytes.push_back(cell_bytes);
   }
 
   const Locate& locate_;
   InlineCells& inline_cells_;
-  v1::Rows* const message_;
-  v1::ViewRun* run_ = nullptr;
+  std::vector<message::ViewRun>& runs_;
+  bool begun_ = false;  // the last run is this column's
   // Behind the last cell with bytes; and how many bytes may follow there within the run's segment: another may be
   // mapped right after it.
   const std::byte* end_ = nullptr;
   uint64_t left_ = 0;
 };
 
-absl::Status CheckLists(const v1::Rows& message) {
-  const auto rows = static_cast<size_t>(message.ids_size());
-  const auto fits = [&](absl::string_view what, int size) {
-    return size == 0 || static_cast<size_t>(size) == rows ? absl::OkStatus()
-                                                          : Unfit(what, static_cast<size_t>(size), rows);
+absl::Status CheckLists(const message::Rows& message) {
+  const size_t rows = message.ids.size();
+  const auto fits = [&](absl::string_view what, size_t size) {
+    return size == 0 || size == rows ? absl::OkStatus() : Unfit(what, size, rows);
   };
-  TDOCK_RETURN_IF_ERROR(fits("groups", message.groups_size()));
-  TDOCK_RETURN_IF_ERROR(fits("redeliveries", message.redeliveries_size()));
-  TDOCK_RETURN_IF_ERROR(fits("keys", message.keys_size()));
-  TDOCK_RETURN_IF_ERROR(fits("tags", message.tags_size()));
-  TDOCK_RETURN_IF_ERROR(fits("ages", message.ages_size()));
-  return fits("epochs", message.epochs_size());
+  TDOCK_RETURN_IF_ERROR(fits("groups", message.groups.size()));
+  TDOCK_RETURN_IF_ERROR(fits("redeliveries", message.redeliveries.size()));
+  TDOCK_RETURN_IF_ERROR(fits("keys", message.keys.size()));
+  TDOCK_RETURN_IF_ERROR(fits("tags", message.tags.size()));
+  TDOCK_RETURN_IF_ERROR(fits("ages", message.ages.size()));
+  return fits("epochs", message.epochs.size());
 }
 
-absl::Status DecodeTagSets(const v1::Rows& message, Rows::Data& data) {
+absl::Status DecodeTagSets(const message::Rows& message, Rows::Data& data) {
   std::vector<std::shared_ptr<const Tags>> sets = {nullptr};
-  for (const std::string& tags : message.tag_sets()) {
+  for (const std::string& tags : message.tag_sets) {
     TDOCK_ASSIGN_OR_RETURN(Tags decoded, DecodeTags(tags));
     sets.push_back(std::make_shared<const Tags>(std::move(decoded)));
   }
-  for (uint32_t number : message.tags()) {
+  for (uint32_t number : message.tags) {
     if (number >= sets.size()) return absl::InvalidArgumentError(absl::StrCat("there is no set of tags ", number));
     data.tags.push_back(sets[number]);
   }
   return absl::OkStatus();
 }
 
-absl::Status DecodePieces(const v1::Rows& message, Rows::Data& data) {
-  for (const v1::CellPieces& pieces : message.pieces()) {
-    if (pieces.cell() >= data.cells.size() || pieces.ends_size() != pieces.weights_versions_size()) {
-      return absl::InvalidArgumentError(absl::StrCat("pieces of cell ", pieces.cell(), " that do not fit"));
+absl::Status DecodePieces(const message::Rows& message, Rows::Data& data) {
+  for (const message::CellPieces& pieces : message.pieces) {
+    if (pieces.cell >= data.cells.size() || pieces.ends.size() != pieces.weights_versions.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("pieces of cell ", pieces.cell, " that do not fit"));
     }
-    std::vector<Piece>& decoded = data.pieces[pieces.cell()];
-    for (int i = 0; i < pieces.ends_size(); ++i) decoded.push_back({pieces.ends(i), pieces.weights_versions(i)});
+    std::vector<Piece>& decoded = data.pieces[pieces.cell];
+    for (size_t i = 0; i < pieces.ends.size(); ++i) decoded.push_back({pieces.ends[i], pieces.weights_versions[i]});
   }
   return absl::OkStatus();
 }
@@ -278,11 +275,12 @@ bool Fits(const ColumnType& type, int64_t item_bytes, size_t bytes) {
 
 }  // namespace
 
-void Encode(const Rows& rows, v1::Rows* message) {
+message::Rows Encode(const Rows& rows) {
   const size_t count = rows.size();
-  Append(rows.ids(), message->mutable_ids());
+  message::Rows message;
+  message.ids.assign(rows.ids().begin(), rows.ids().end());
   if (std::any_of(rows.groups().begin(), rows.groups().end(), [](GroupId group) { return group != kNoGroup; })) {
-    Append(rows.groups(), message->mutable_groups());
+    message.groups.assign(rows.groups().begin(), rows.groups().end());
   }
   bool redelivered = false, aged = false, sent_back = false;
   for (size_t i = 0; i < count; ++i) {
@@ -290,20 +288,22 @@ void Encode(const Rows& rows, v1::Rows* message) {
     aged = aged || rows.age(i) != 0;
     sent_back = sent_back || rows.epoch(i) != 0;
   }
-  for (size_t i = 0; redelivered && i < count; ++i) message->add_redeliveries(rows.redeliveries(i));
-  for (size_t i = 0; aged && i < count; ++i) message->add_ages(rows.age(i));
-  for (size_t i = 0; sent_back && i < count; ++i) message->add_epochs(rows.epoch(i));
+  for (size_t i = 0; redelivered && i < count; ++i) message.redeliveries.push_back(rows.redeliveries(i));
+  for (size_t i = 0; aged && i < count; ++i) message.ages.push_back(rows.age(i));
+  for (size_t i = 0; sent_back && i < count; ++i) message.epochs.push_back(rows.epoch(i));
   EncodeLabels(rows, message);
-  for (const ColumnSpec& column : rows.columns()) message->add_columns(Encode(column));
-  EncodeCells(rows, message);
+  message.columns.reserve(rows.columns().size());
+  for (const ColumnSpec& column : rows.columns()) message.columns.push_back(Encode(column));
+  EncodeCells(rows, message.cells);
   for (const auto& [cell, pieces] : Rows::Data::Of(rows).pieces) {
-    v1::CellPieces* const added = message->add_pieces();
-    added->set_cell(cell);
+    message::CellPieces& added = message.pieces.emplace_back();
+    added.cell = cell;
     for (const Piece& piece : pieces) {
-      added->add_ends(piece.end);
-      added->add_weights_versions(piece.weights_version);
+      added.ends.push_back(piece.end);
+      added.weights_versions.push_back(piece.weights_version);
     }
   }
+  return message;
 }
 
 int64_t BytesInFrame(const Rows& rows) {
@@ -331,15 +331,15 @@ absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_byt
   return batch;
 }
 
-absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message, int max_runs) {
-  InlineCells inline_cells(*message->mutable_inline_bytes());
+absl::Status EncodeViews(const Rows& rows, const Locate& locate, message::Rows* message, size_t max_runs) {
+  InlineCells inline_cells(message->inline_bytes);
   for (size_t column = 0; column < rows.columns().size(); ++column) {
-    ColumnViews views(locate, inline_cells, message);
+    ColumnViews views(locate, inline_cells, message->views);
     for (size_t row = 0; row < rows.size(); ++row) {
       const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
       if (bytes.data() == nullptr) continue;
       TDOCK_RETURN_IF_ERROR(views.Add(bytes));
-      if (message->views_size() > max_runs) {
+      if (message->views.size() > max_runs) {
         return absl::OutOfRangeError(
             absl::StrCat("the cells lie in more than ", max_runs, " runs: ask for fewer rows in one call"));
       }
@@ -373,21 +373,21 @@ Rows Gathered(const Rows& rows, Memory& memory) {
   return std::move(data).ToRows();
 }
 
-absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
-  if (frame.columns().size() != static_cast<size_t>(message.columns_size())) {
-    return Unfit("columns in their frame", frame.columns().size(), static_cast<size_t>(message.columns_size()));
+absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Batch& frame) {
+  if (frame.columns().size() != message.columns.size()) {
+    return Unfit("columns in their frame", frame.columns().size(), message.columns.size());
   }
   TDOCK_RETURN_IF_ERROR(CountPresent(message).status());
-  const int64_t rows = message.ids_size();
+  const auto rows = static_cast<int64_t>(message.ids.size());
   CellBytes bytes;
   int64_t column = -1, row = 0;
-  for (const v1::CellRun& run : message.cells()) {
-    for (uint64_t i = 0; i < run.count(); ++i) {
+  for (const message::CellRun& run : message.cells) {
+    for (uint64_t i = 0; i < run.count; ++i) {
       if (column < 0 || row == rows) {
         ++column;
         row = 0;
         const NamedColumn& named = frame.columns()[static_cast<size_t>(column)];
-        const absl::string_view name = FirstText(message.columns(static_cast<int>(column)));
+        const absl::string_view name = FirstText(message.columns[static_cast<size_t>(column)]);
         if (named.name != name || named.column.rows() != rows) {
           return absl::InvalidArgumentError(absl::StrCat("a frame with ", named.column.rows(), " rows of column '",
                                                          EscapeForMessage(named.name), "' instead of ", rows, " of '",
@@ -396,45 +396,45 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame) {
         bytes.pins.push_back(named.column.values().owner());
       }
       const std::span<const std::byte> cell = frame.columns()[static_cast<size_t>(column)].column.RowBytes(row++);
-      if (!run.absent()) bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
+      if (!run.absent) bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
     }
   }
   return bytes;
 }
 
-absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
+absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Look& look) {
   // There cannot be more, so a peer cannot make this allocate for data that it does not send.
-  const uint64_t most = static_cast<uint64_t>(message.ids_size()) * static_cast<uint64_t>(message.columns_size());
+  const uint64_t most = uint64_t{message.ids.size()} * message.columns.size();
   CellBytes bytes;
   Buffer inline_bytes;
-  if (!message.inline_bytes().empty()) {
-    inline_bytes = Buffer::CopyOf(std::as_bytes(std::span(message.inline_bytes())));
+  if (!message.inline_bytes.empty()) {
+    inline_bytes = Buffer::CopyOf(std::as_bytes(std::span(message.inline_bytes)));
     bytes.pins.push_back(inline_bytes.owner());
   }
-  for (const v1::ViewRun& run : message.views()) {
-    const bool varies = run.each_bytes_size() > 0;
-    const uint64_t count = varies ? static_cast<uint64_t>(run.each_bytes_size()) : run.count();
+  for (const message::ViewRun& run : message.views) {
+    const bool varies = !run.each_bytes.empty();
+    const uint64_t count = varies ? run.each_bytes.size() : run.count;
     if (count > most - bytes.cells.size()) return absl::InvalidArgumentError("rows with more views than cells");
     uint64_t total = 0;
     bool overflow = false;
     if (varies) {
-      for (uint64_t each : run.each_bytes()) overflow |= __builtin_add_overflow(total, each, &total);
+      for (uint64_t each : run.each_bytes) overflow |= __builtin_add_overflow(total, each, &total);
     } else {
-      overflow = __builtin_mul_overflow(count, run.cell_bytes(), &total);
+      overflow = __builtin_mul_overflow(count, run.cell_bytes, &total);
     }
     if (overflow) return absl::InvalidArgumentError("a view of more bytes than can be counted");
     const std::byte* at = &kNoBytes;
-    if (total > 0 && run.is_inline()) {
-      if (run.offset() > inline_bytes.size() || total > inline_bytes.size() - run.offset()) {
-        return absl::InvalidArgumentError(absl::StrCat(total, " bytes at ", run.offset(), " of a message with ",
+    if (total > 0 && run.is_inline) {
+      if (run.offset > inline_bytes.size() || total > inline_bytes.size() - run.offset) {
+        return absl::InvalidArgumentError(absl::StrCat(total, " bytes at ", run.offset, " of a message with ",
                                                        inline_bytes.size(), " bytes of cells"));
       }
-      at = inline_bytes.data() + run.offset();
+      at = inline_bytes.data() + run.offset;
     } else if (total > 0) {
-      TDOCK_ASSIGN_OR_RETURN(at, look(run.segment(), run.offset(), total));
+      TDOCK_ASSIGN_OR_RETURN(at, look(run.segment, run.offset, total));
     }
     for (uint64_t i = 0; i < count; ++i) {
-      const uint64_t size = varies ? run.each_bytes(static_cast<int>(i)) : run.cell_bytes();
+      const uint64_t size = varies ? run.each_bytes[i] : run.cell_bytes;
       bytes.cells.emplace_back(at, size);
       at += size;
     }
@@ -442,41 +442,39 @@ absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look) {
   return bytes;
 }
 
-absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes) {
+absl::StatusOr<Rows> Decode(message::Rows message, CellBytes bytes) {
   TDOCK_RETURN_IF_ERROR(CheckLists(message));
-  Rows::Data data;
-  data.ids.assign(message.ids().begin(), message.ids().end());
-  data.groups.assign(message.groups().begin(), message.groups().end());
+  TDOCK_ASSIGN_OR_RETURN(const uint64_t present, CountPresent(message));
+  if (present != bytes.cells.size()) return Unfit("bytes of cells", bytes.cells.size(), present);
+  Rows::Data data{.ids = std::move(message.ids), .groups = std::move(message.groups)};
   if (data.groups.empty()) data.groups.resize(data.ids.size(), kNoGroup);
-  data.redeliveries.assign(message.redeliveries().begin(), message.redeliveries().end());
-  data.keys = Strings(message.keys());
-  data.ages.assign(message.ages().begin(), message.ages().end());
-  data.epochs.assign(message.epochs().begin(), message.epochs().end());
+  data.redeliveries = std::move(message.redeliveries);
+  data.keys = std::move(message.keys);
+  data.ages = std::move(message.ages);
+  data.epochs = std::move(message.epochs);
   TDOCK_RETURN_IF_ERROR(DecodeTagSets(message, data));
 
   auto columns = std::make_shared<std::vector<ColumnSpec>>();
   std::vector<int64_t> items;
-  for (const std::string& column : message.columns()) {
+  for (const std::string& column : message.columns) {
     TDOCK_ASSIGN_OR_RETURN(ColumnSpec spec, Decode<ColumnSpec>(column));
     TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(spec.type));
     items.push_back(item);
     columns->push_back(std::move(spec));
   }
 
-  TDOCK_ASSIGN_OR_RETURN(const uint64_t present, CountPresent(message));
-  if (present != bytes.cells.size()) return Unfit("bytes of cells", bytes.cells.size(), present);
   data.cells.reserve(data.ids.size() * columns->size());
   auto next = bytes.cells.begin();
-  for (const v1::CellRun& run : message.cells()) {
-    for (uint64_t i = 0; i < run.count(); ++i) {
+  for (const message::CellRun& run : message.cells) {
+    for (uint64_t i = 0; i < run.count; ++i) {
       const size_t column = data.cells.size() / data.ids.size();
-      const std::span<const std::byte> cell = run.absent() ? std::span<const std::byte>() : *next++;
-      if (!run.absent() && !Fits((*columns)[column].type, items[column], cell.size())) {
+      const std::span<const std::byte> cell = run.absent ? std::span<const std::byte>() : *next++;
+      if (!run.absent && !Fits((*columns)[column].type, items[column], cell.size())) {
         return absl::InvalidArgumentError(absl::StrCat("column '", (*columns)[column].name, "' is ",
                                                        ToString((*columns)[column].type), ", but a cell has ",
                                                        cell.size(), " bytes"));
       }
-      data.cells.push_back({cell, run.weights_version(), run.partial()});
+      data.cells.push_back({cell, run.weights_version, run.partial});
     }
   }
   TDOCK_RETURN_IF_ERROR(DecodePieces(message, data));

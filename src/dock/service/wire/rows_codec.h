@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "dock/service/wire/messages.h"
 #include "dock/table/rows_data.h"
-#include "tdock.pb.h"
 #include "tdock/batch.h"
 #include "tdock/rows.h"
 
 namespace tdock::service {
 
 // Everything but the bytes.
-void Encode(const Rows& rows, v1::Rows* message);
+message::Rows Encode(const Rows& rows);
 
 // The columns of `rows` for the frame that follows the message. Absent cells are zeros in a dense column, and empty in
 // others. Contiguous cells are not copied; others are, into `memory`, or the heap if it is null. ResourceExhausted for
@@ -37,8 +37,8 @@ struct SharedPlace {
 };
 using Locate = std::function<std::optional<SharedPlace>(const std::byte*)>;
 inline constexpr uint64_t kMaxInlineBytes = 16 << 20;
-absl::Status EncodeViews(const Rows& rows, const Locate& locate, v1::Rows* message,
-                         int max_runs = std::numeric_limits<int>::max());
+absl::Status EncodeViews(const Rows& rows, const Locate& locate, message::Rows* message,
+                         size_t max_runs = std::numeric_limits<size_t>::max());
 
 // The same rows, with copies of their cells: those of each column one behind the other in `memory`. They do not keep
 // the cells that were copied. Throws std::bad_alloc as the memory does.
@@ -54,13 +54,13 @@ struct CellBytes {
 };
 
 // From the frame that follows a message, which has the message's columns.
-absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Batch& frame);
+absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Batch& frame);
 // From a message with views: cells in the message are copied, to where they are aligned as in the dock. `look` returns
 // the memory of a place, of exactly this many bytes, or an error.
 using Look = std::function<absl::StatusOr<const std::byte*>(uint64_t segment, uint64_t offset, uint64_t bytes)>;
-absl::StatusOr<CellBytes> CellsIn(const v1::Rows& message, const Look& look);
+absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Look& look);
 
 // InvalidArgument if the lists are inconsistent.
-absl::StatusOr<Rows> Decode(const v1::Rows& message, CellBytes bytes);
+absl::StatusOr<Rows> Decode(message::Rows message, CellBytes bytes);
 
 }  // namespace tdock::service

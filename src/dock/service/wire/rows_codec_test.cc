@@ -33,9 +33,10 @@ Rows TextsAt(const std::string& memory, const std::vector<std::pair<size_t, size
   return std::move(data).ToRows();
 }
 
-absl::StatusOr<std::vector<std::string>> Decoded(const Rows& rows, const v1::Rows& views, const Look& look) {
-  v1::Rows message = views;
-  Encode(rows, &message);
+absl::StatusOr<std::vector<std::string>> Decoded(const Rows& rows, const message::Rows& views, const Look& look) {
+  message::Rows message = Encode(rows);
+  message.views = views.views;
+  message.inline_bytes = views.inline_bytes;
   absl::StatusOr<CellBytes> cells = CellsIn(message, look);
   if (!cells.ok()) return cells.status();
   const absl::StatusOr<Rows> decoded = Decode(message, *std::move(cells));
@@ -48,31 +49,31 @@ absl::StatusOr<std::vector<std::string>> Decoded(const Rows& rows, const v1::Row
 TEST(Views, CellsThatLieInNoSegmentGoIntoTheMessage) {
   const std::string heap = "one, two, three";
   const Rows rows = TextsAt(heap, {{0, 3}, {3, 2}, {5, 0}, {10, 5}});
-  v1::Rows message;
+  message::Rows message;
   ASSERT_EQ(EncodeViews(
                 rows, [](const std::byte*) { return std::nullopt; }, &message),
             absl::OkStatus());
-  ASSERT_EQ(message.views_size(), 2);
-  EXPECT_TRUE(message.views(0).is_inline());
-  EXPECT_EQ(message.views(1).offset() % Buffer::kAlignment, 0u) << "as blocks begin";
+  ASSERT_EQ(message.views.size(), 2u);
+  EXPECT_TRUE(message.views[0].is_inline);
+  EXPECT_EQ(message.views[1].offset % Buffer::kAlignment, 0u) << "as blocks begin";
   const auto look = [](uint64_t, uint64_t, uint64_t) { return absl::NotFoundError("there are no segments"); };
   EXPECT_THAT(*Decoded(rows, message, look), testing::ElementsAre("one", ", ", "", "three"));
 
   // Nothing is read beyond what came.
-  message.mutable_views(1)->set_offset(message.inline_bytes().size() - 4);
+  message.views[1].offset = message.inline_bytes.size() - 4;
   EXPECT_THAT(Decoded(rows, message, look).status().ToString(), HasSubstr("INVALID_ARGUMENT: 5 bytes at 65 of"));
-  message.mutable_views(1)->set_offset(~uint64_t{0});
+  message.views[1].offset = ~uint64_t{0};
   EXPECT_EQ(Decoded(rows, message, look).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Views, MoreThanAMessageMayHaveIsRefused) {
   const std::string large(kMaxInlineBytes, 'x');
   const auto nowhere = [](const std::byte*) { return std::nullopt; };
-  v1::Rows message;
+  message::Rows message;
   EXPECT_EQ(EncodeViews(TextsAt(large, {{0, large.size()}}), nowhere, &message), absl::OkStatus());
   for (const auto& rows : {TextsAt(large, {{0, large.size() - 1}, {large.size() - 1, 1}, {0, 1}}),
                            TextsAt(large, {{5, large.size() - 5}, {0, 100}})}) {
-    message.Clear();
+    message = {};
     EXPECT_THAT(EncodeViews(rows, nowhere, &message),
                 Fails(absl::StatusCode::kResourceExhausted, {absl::StrCat(kMaxInlineBytes), "fewer rows"}));
   }
@@ -82,38 +83,38 @@ TEST(Views, ACellThatIsNamedManyTimesLiesInTheMessageOnce) {
   const std::string heap(4096, 'x');
   std::vector<std::pair<size_t, size_t>> places(300'000, {16, 8});
   places[1] = {24, 8};
-  v1::Rows message;
+  message::Rows message;
   ASSERT_EQ(EncodeViews(
                 TextsAt(heap, places), [](const std::byte*) { return std::nullopt; }, &message),
             absl::OkStatus());
-  EXPECT_LT(message.inline_bytes().size(), 256u);
+  EXPECT_LT(message.inline_bytes.size(), 256u);
   const auto look = [](uint64_t, uint64_t, uint64_t) { return absl::NotFoundError("there are no segments"); };
   EXPECT_THAT(*Decoded(TextsAt(heap, places), message, look), testing::Each("xxxxxxxx"));
-  for (const v1::ViewRun& run : message.views()) ASSERT_EQ(run.offset() % Buffer::kAlignment, 0u);
+  for (const message::ViewRun& run : message.views) ASSERT_EQ(run.offset % Buffer::kAlignment, 0u);
 }
 
 TEST(Views, CellsWithoutBytesBreakNoRun) {
   const std::string heap = "one, two";
-  v1::Rows message;
+  message::Rows message;
   ASSERT_EQ(EncodeViews(
                 TextsAt(heap, {{0, 3}, {7, 0}, {3, 2}, {0, 0}, {0, 0}, {5, 3}}),
                 [](const std::byte*) { return SharedPlace{.segment = 1, .offset = 64, .bytes = 8}; }, &message),
             absl::OkStatus());
-  ASSERT_EQ(message.views_size(), 1);
-  EXPECT_THAT(message.views(0).each_bytes(), testing::ElementsAre(3u, 0u, 2u, 0u, 0u, 3u));
+  ASSERT_EQ(message.views.size(), 1u);
+  EXPECT_THAT(message.views[0].each_bytes, testing::ElementsAre(3u, 0u, 2u, 0u, 0u, 3u));
 }
 
 TEST(Views, ScatteredCellsAreOneRunOnceTheyAreGathered) {
   const std::string heap = "abcdefghijklmnop";
   Rows rows = TextsAt(heap, {{14, 2}, {8, 1}, {0, 0}, {2, 3}, {8, 1}, {0, 2}});
   const auto locate = [](const std::byte*) { return SharedPlace{.segment = 1, .offset = 0, .bytes = 1 << 20}; };
-  v1::Rows message;
+  message::Rows message;
   EXPECT_THAT(EncodeViews(rows, locate, &message, /*max_runs=*/4), Fails(absl::StatusCode::kOutOfRange, {"4 runs"}));
   dock::WarmMemory memory;
   const Rows gathered = Gathered(rows, memory);
-  message.Clear();
+  message = {};
   ASSERT_EQ(EncodeViews(gathered, locate, &message, /*max_runs=*/1), absl::OkStatus());
-  EXPECT_EQ(message.views_size(), 1);
+  EXPECT_EQ(message.views.size(), 1u);
   rows = Rows();
   std::vector<std::string> texts;
   for (size_t i = 0; i < gathered.size(); ++i) texts.emplace_back(*gathered.Text(i, "a"));
@@ -128,9 +129,9 @@ TEST(Views, ARunEndsWhereItsSegmentDoesThoughAnotherIsMappedRightBehind) {
     const auto at = static_cast<uint64_t>(data - begin);
     return SharedPlace{.segment = at / 4 + 1, .offset = at % 4, .bytes = 4 - at % 4};
   };
-  v1::Rows message;
+  message::Rows message;
   ASSERT_EQ(EncodeViews(rows, locate, &message), absl::OkStatus());
-  ASSERT_EQ(message.views_size(), 2);
+  ASSERT_EQ(message.views.size(), 2u);
   const auto look = [&](uint64_t segment, uint64_t offset, uint64_t bytes) -> absl::StatusOr<const std::byte*> {
     if (offset + bytes > 4) return absl::InvalidArgumentError("beyond the end");
     return begin + 4 * (segment - 1) + offset;

@@ -32,12 +32,13 @@ void Read(const Rows& rows) {
   }
   if (sum == ~uint64_t{0}) std::abort();  // no input is long enough
   CheckMessage(rows.ToBatch().status());
-  v1::Rows message;
-  Encode(rows, &message);
+  const message::Rows message = Encode(rows);
+  const std::string bytes = Serialize(message);
+  if (ByteSize(message) != bytes.size() || Serialize(*Parse<message::Rows>(bytes)) != bytes) std::abort();
   CellsOf(rows, nullptr, 1 << 20).IgnoreError();
 }
 
-void TryViews(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
+void TryViews(const message::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
   const auto look = [&](uint64_t segment, uint64_t offset, uint64_t count) -> absl::StatusOr<const std::byte*> {
     if (segment != 1) return absl::NotFoundError("no such segment");
     if (offset > size || count > size - offset) return absl::InvalidArgumentError("beyond the segment");
@@ -55,7 +56,7 @@ void TryViews(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_
   Read(RowsAt(*rows, twice));
 }
 
-void TryFrame(const v1::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
+void TryFrame(const message::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
   const FrameLimits limits{.max_frame_bytes = size_t{64} << 20, .allow_unchecked = true};
   const absl::StatusOr<MetaBatch> frame = DecodeFrame(Buffer::Wrap(bytes.get(), size, bytes), limits);
   if (!frame.ok()) return;
@@ -75,13 +76,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   data += sizeof(length);
   size -= sizeof(length);
   if (length > size) return 0;
-  tdock::v1::Rows message;
-  if (!message.ParseFromArray(data, static_cast<int>(length))) return 0;
+  const auto message = tdock::service::Parse<tdock::service::message::Rows>(
+      absl::string_view(reinterpret_cast<const char*>(data), length));
+  if (!message.ok()) return 0;
   // Ends where its memory ends.
   const size_t left = size - length;
   const std::shared_ptr<char> bytes(static_cast<char*>(std::malloc(left)), std::free);
   if (left > 0) std::memcpy(bytes.get(), data + length, left);
-  tdock::service::TryViews(message, bytes, left);
-  tdock::service::TryFrame(message, bytes, left);
+  tdock::service::TryViews(*message, bytes, left);
+  tdock::service::TryFrame(*message, bytes, left);
   return 0;
 }

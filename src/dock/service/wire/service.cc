@@ -57,12 +57,11 @@ absl::Status CheckReplySize(uint64_t bytes) {
 }
 
 // The rows' message. Keys are counted before they are copied: a row with a long key may be named very often.
-absl::Status EncodeRows(const Rows& rows, v1::Rows* message) {
+absl::StatusOr<message::Rows> EncodeRows(const Rows& rows) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < rows.size(); ++i) bytes += rows.key(i).size();
   TDOCK_RETURN_IF_ERROR(CheckReplySize(bytes));
-  Encode(rows, message);
-  return absl::OkStatus();
+  return Encode(rows);
 }
 
 // An empty response filled by `fill`, or its error, or ResourceExhausted if it is too long.
@@ -71,7 +70,7 @@ std::shared_ptr<const Answer> MakeAnswer(F fill) {
   auto answer = std::make_shared<Answer>();
   const absl::Status status = OrNoMemory("the answer", [&] { return fill(*answer); });
   if (!status.ok()) return Failure(status);
-  const size_t bytes = answer->reply.ByteSizeLong();
+  const size_t bytes = ByteSize(answer->reply);
   if (absl::Status fits = CheckReplySize(bytes); !fits.ok()) return Failure(fits);
   answer->large = IsLarge(answer->rows) || bytes > kLongMessage;
   return answer;
@@ -79,23 +78,15 @@ std::shared_ptr<const Answer> MakeAnswer(F fill) {
 
 // The rows of a put, which are consecutive. A range takes little room, if the client understands that: with millions of
 // new rows, the put must not fail because it cannot be answered.
-void EncodeRowsOfPut(std::span<const RowId> rows, bool as_range, v1::PutResult* message) {
-  if (as_range && !rows.empty()) {
-    message->set_first(rows.front());
-    message->set_count(rows.size());
-  } else {
-    Append(rows, message->mutable_rows());
-  }
+message::PutResult EncodeRowsOfPut(const std::vector<RowId>& rows, bool as_range) {
+  if (!as_range || rows.empty()) return {.rows = rows};
+  return {.first = rows.front(), .count = rows.size()};
 }
 
 // A decoded message, which may take several times the memory of its wire form.
 template <class T>
 absl::StatusOr<T> DecodeAs(absl::string_view message, absl::Time now = absl::UnixEpoch()) {
   return OrNoMemory("the request", [&]() -> absl::StatusOr<T> { return Decode<T>(message, now); });
-}
-
-std::span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>& numbers) {
-  return {numbers.data(), static_cast<size_t>(numbers.size())};
 }
 
 // A row with the image as its cell, which is sent as cells are.
@@ -107,23 +98,25 @@ absl::Status SetReply(ExportedPartition image, Answer& answer) {
   answer.rows = std::move(data).ToRows();
   // A long cell can only be sent from there.
   if (answer.memory != nullptr) answer.rows = Gathered(answer.rows, *answer.memory);
-  return EncodeRows(answer.rows, answer.reply.mutable_rows());
+  TDOCK_ASSIGN_OR_RETURN(answer.reply.body, EncodeRows(answer.rows));
+  return absl::OkStatus();
 }
-void SetReply(const std::vector<std::string>& names, absl::Time, v1::Reply& reply) {
-  Append(names, reply.mutable_names()->mutable_names());
+
+// What a verb returned, at `now`.
+using message::Encoded;
+message::ReplyBody BodyOf(std::vector<std::string> names, absl::Time) { return message::Names{std::move(names)}; }
+message::ReplyBody BodyOf(std::vector<RowId> rows, absl::Time) { return message::RowIds{std::move(rows)}; }
+message::ReplyBody BodyOf(absl::Time expires, absl::Time now) { return message::Remaining{ToWire(expires - now)}; }
+message::ReplyBody BodyOf(int64_t count, absl::Time) { return count; }
+message::ReplyBody BodyOf(std::string text, absl::Time) { return Encoded{Encoded::kText, std::move(text)}; }
+template <HasFields T>
+message::ReplyBody BodyOf(const T& result, absl::Time now) {
+  const auto number = std::is_same_v<T, ListResult>        ? Encoded::kList
+                      : std::is_same_v<T, PartitionStatus> ? Encoded::kStatus
+                      : std::is_same_v<T, ConsumerStatus>  ? Encoded::kConsumerStatus
+                                                           : Encoded::kRowStatus;
+  return Encoded{number, Encode(result, now)};
 }
-void SetReply(const std::vector<RowId>& rows, absl::Time, v1::Reply& reply) {
-  Append(rows, reply.mutable_row_ids()->mutable_rows());
-}
-void SetReply(absl::Time expires, absl::Time now, v1::Reply& reply) {
-  reply.mutable_expires()->set_remaining(ToWire(expires - now));
-}
-void SetReply(int64_t count, absl::Time, v1::Reply& reply) { reply.set_count(count); }
-void SetReply(const std::string& text, absl::Time, v1::Reply& reply) { reply.set_text(text); }
-void SetReply(const ListResult& list, absl::Time, v1::Reply& reply) { reply.set_list(Encode(list)); }
-void SetReply(const PartitionStatus& status, absl::Time, v1::Reply& reply) { reply.set_status(Encode(status)); }
-void SetReply(const ConsumerStatus& status, absl::Time, v1::Reply& reply) { reply.set_consumer_status(Encode(status)); }
-void SetReply(const RowStatus& status, absl::Time now, v1::Reply& reply) { reply.set_row_status(Encode(status, now)); }
 
 }  // namespace
 
@@ -150,9 +143,9 @@ Service::~Service() {
   while (under_way_ > 0) all_answered_.Wait(mu_);
 }
 
-absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
-  if (hello.protocol() != kProtocol) {
-    return absl::FailedPreconditionError(absl::StrCat("the client uses protocol ", hello.protocol(), ", the server ",
+absl::StatusOr<Service::Welcomed> Service::Connect(const message::Hello& hello) {
+  if (hello.protocol != kProtocol) {
+    return absl::FailedPreconditionError(absl::StrCat("the client uses protocol ", hello.protocol, ", the server ",
                                                       kProtocol, ": use the same release on both"));
   }
   std::shared_ptr<Session> session;
@@ -160,13 +153,13 @@ absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
   {
     MutexLock lock(mu_);
     if (draining_) return ShuttingDown();
-    const auto found = sessions_.find(hello.session());
+    const auto found = sessions_.find(hello.session);
     resumed = found != sessions_.end();
     if (resumed) {
       session = found->second;
     } else {
       std::string id = RandomBytes(16);
-      session = std::make_shared<Session>(id, EscapeForMessage(hello.client(), kMaxClientName), Session::kMaxBytes,
+      session = std::make_shared<Session>(id, EscapeForMessage(hello.client, kMaxClientName), Session::kMaxBytes,
                                           options_.work);
       sessions_.emplace(std::move(id), session);
     }
@@ -175,12 +168,12 @@ absl::StatusOr<Service::Welcomed> Service::Connect(const v1::Hello& hello) {
   }
   Welcomed welcomed;
   welcomed.connection = std::make_unique<Connection>(*this, session);
-  welcomed.welcome.set_protocol(kProtocol);
-  welcomed.welcome.set_session(session->id());
-  welcomed.welcome.set_instance(instance_);
-  welcomed.welcome.set_resumed(resumed);
-  welcomed.welcome.add_units("");
-  welcomed.welcome.set_max_frame_bytes(options_.max_frame_bytes);
+  welcomed.welcome = {.protocol = kProtocol,
+                      .session = session->id(),
+                      .instance = instance_,
+                      .resumed = resumed,
+                      .units = {""},
+                      .max_frame_bytes = options_.max_frame_bytes};
   return welcomed;
 }
 
@@ -271,33 +264,33 @@ void Service::AwaitNoCalls(absl::Time deadline) {
   }
 }
 
-void Service::Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply) {
+void Service::Call(const std::shared_ptr<Session>& session, message::Request request, Batch batch, ReplyTo reply) {
   calls_.fetch_add(1, std::memory_order_relaxed);
-  const Session::Acknowledged acknowledged{request.answered_below(), SpanOf(request.answered())};
+  const Session::Acknowledged acknowledged{request.answered_below, request.answered};
   // One-way messages need no place in the session.
-  if (request.has_acknowledge()) {
+  if (request.verb == message::kAcknowledge) {
     session->Acknowledge(acknowledged);
-    session->Unpin(SpanOf(request.acknowledge().pins()));
-    reply(std::make_shared<Answer>());
-    return;
+    const absl::StatusOr<message::Release> release = Parse<message::Release>(request.body);
+    if (release.ok()) session->Unpin(release->pins);
+    return reply(release.ok() ? std::make_shared<Answer>() : Failure(release.status()));
   }
-  if (request.has_cancel()) {
-    session->Cancel(request.cancel().call());
-    reply(std::make_shared<Answer>());
-    return;
+  if (request.verb == message::kCancel) {
+    const absl::StatusOr<message::Cancel> cancel = Parse<message::Cancel>(request.body);
+    if (cancel.ok()) session->Cancel(cancel->call);
+    return reply(cancel.ok() ? std::make_shared<Answer>() : Failure(cancel.status()));
   }
-  if (!request.released().empty()) {
+  if (!request.released.empty()) {
     session->Acknowledge(acknowledged);
-    session->Unpin(SpanOf(request.released()));
+    session->Unpin(request.released);
   }
-  const absl::StatusOr<Session::Begun> begun = session->Begin(request.call(), acknowledged, reply);
+  const absl::StatusOr<Session::Begun> begun = session->Begin(request.call, acknowledged, reply);
   if (!begun.ok()) {
     reply(Failure(begun.status()));
     return;
   }
   if (!begun->is_new) return;
-  const auto finish = [this, session, call = request.call()](std::shared_ptr<const Answer> answer) {
-    if (draining_ && answer->reply.code() == static_cast<uint32_t>(absl::StatusCode::kCancelled)) {
+  const auto finish = [this, session, call = request.call](std::shared_ptr<const Answer> answer) {
+    if (draining_ && answer->reply.code == static_cast<uint32_t>(absl::StatusCode::kCancelled)) {
       answer = Failure(ShuttingDown());
     }
     session->Finish(call, std::move(answer));
@@ -313,14 +306,13 @@ void Service::Call(const std::shared_ptr<Session>& session, v1::Request request,
     return;
   }
   const Caller caller{session, begun->cancel, finish, session->LastDiscard()};
-  const bool is_verb = VisitVerb(request.body_case(), [&]<class V>() {
-    Do<V>(caller, std::move(MutableBody(request, V::kNumber)), std::move(batch));
-  });
+  const bool is_verb =
+      VisitVerb(request.verb, [&]<class V>() { Do<V>(caller, std::move(request.body), std::move(batch)); });
   if (is_verb) return;
-  const auto status = request.has_ping() ? absl::OkStatus()
-                                         : absl::UnimplementedError(
-                                               "the server does not know this request: use the "
-                                               "same release on both sides");
+  const auto status = request.verb == message::kPing ? absl::OkStatus()
+                                                     : absl::UnimplementedError(
+                                                           "the server does not know this request: use the "
+                                                           "same release on both sides");
   const auto answer = [finish, status] { finish(MakeAnswer([&](Answer&) { return status; })); };
   caller.discard == 0 ? answer() : DoLong(caller, "", answer);
 }
@@ -392,8 +384,8 @@ void Service::Do(const Caller& caller, std::string body, Batch batch) {
         answer.memory = MemoryOf(request.partition);
         return SetReply(std::move(image), answer);
       } else {
-        TDOCK_ASSIGN_OR_RETURN(const typename V::Reply result, Ask<V>(dock_, request));
-        SetReply(result, Now(), answer.reply);
+        TDOCK_ASSIGN_OR_RETURN(typename V::Reply result, Ask<V>(dock_, request));
+        answer.reply.body = BodyOf(std::move(result), Now());
         return absl::OkStatus();
       }
     }));
@@ -404,7 +396,7 @@ void Service::Wait(const Caller& caller, PutRequest request, absl::string_view b
   const bool as_range = NumberIn(body, kReadsRange) != 0;
   dock_.StartPut(std::move(request), [finish = caller.finish, as_range](const absl::StatusOr<PutResult>& result) {
     finish(MakeAnswer([&](Answer& answer) {
-      if (result.ok()) EncodeRowsOfPut(result->rows, as_range, answer.reply.mutable_put());
+      if (result.ok()) answer.reply.body = EncodeRowsOfPut(result->rows, as_range);
       return result.status();
     }));
   });
@@ -413,11 +405,12 @@ void Service::Wait(const Caller& caller, PutRequest request, absl::string_view b
 void Service::Wait(const Caller& caller, FetchRequest request, absl::string_view) {
   std::shared_ptr<Memory> memory = MemoryOf(request.partition);
   dock_.StartFetch(std::move(request), [finish = caller.finish, memory](const absl::StatusOr<Rows>& rows) {
-    finish(MakeAnswer([&](Answer& answer) {
+    finish(MakeAnswer([&](Answer& answer) -> absl::Status {
       if (!rows.ok()) return rows.status();
       answer.memory = memory;
       answer.rows = *rows;
-      return EncodeRows(*rows, answer.reply.mutable_rows());
+      TDOCK_ASSIGN_OR_RETURN(answer.reply.body, EncodeRows(*rows));
+      return absl::OkStatus();
     }));
   });
 }
@@ -429,16 +422,15 @@ void Service::Wait(const Caller& caller, TakeRequest request, absl::string_view)
                                        memory](const absl::StatusOr<Taken>& taken) {
     if (!taken.ok()) return finish(Failure(taken.status()));
     const HeldLease lease{partition, taken->lease};
-    std::shared_ptr<const Answer> answer = MakeAnswer([&](Answer& filled) {
+    std::shared_ptr<const Answer> answer = MakeAnswer([&](Answer& filled) -> absl::Status {
       filled.memory = memory;
-      v1::Taken* const message = filled.reply.mutable_taken();
-      message->set_lease(taken->lease);
-      message->set_remaining(ToWire(taken->expires - Now()));
       filled.rows = taken->rows;
       filled.lease = lease;
-      return EncodeRows(taken->rows, message->mutable_rows());
+      TDOCK_ASSIGN_OR_RETURN(message::Rows rows, EncodeRows(taken->rows));
+      filled.reply.body = message::Taken{taken->lease, ToWire(taken->expires - Now()), std::move(rows)};
+      return absl::OkStatus();
     });
-    if (answer->reply.code() != 0) {
+    if (answer->reply.code != 0) {
       GiveBack(lease);
     } else if (lease.lease != kNoLease && !session->Hold(lease)) {
       Expire(lease);

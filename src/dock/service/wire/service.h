@@ -17,7 +17,6 @@
 #include "core/base/mutex.h"
 #include "dock/local/served_dock.h"
 #include "dock/service/wire/session.h"
-#include "tdock.pb.h"
 
 namespace tdock::service {
 
@@ -66,11 +65,11 @@ class Service {
   };
   struct Welcomed {
     std::unique_ptr<Connection> connection;
-    v1::Welcome welcome;
+    message::Welcome welcome;
   };
   // FailedPrecondition for another version of the protocol, Unavailable while shutting down. A session that no longer
   // exists is replaced by a new one, and the welcome says so.
-  absl::StatusOr<Welcomed> Connect(const v1::Hello& hello) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<Welcomed> Connect(const message::Hello& hello) TDOCK_EXCLUDES(mu_);
   // An existing session; null otherwise. For calls that do not come over the connection that said hello.
   std::shared_ptr<Session> FindSession(const std::string& id) TDOCK_EXCLUDES(mu_);
 
@@ -80,7 +79,7 @@ class Service {
 
   // Carries out the request; `batch` is what came as its frame. `reply` is called once, possibly before this returns.
   // Calls of one session run in any order: long ones go to the work queue.
-  void Call(const std::shared_ptr<Session>& session, v1::Request request, Batch batch, ReplyTo reply);
+  void Call(const std::shared_ptr<Session>& session, message::Request request, Batch batch, ReplyTo reply);
 
   // For a transport that cannot send a response: since no client will ever get it, the lease of a take ends, and the
   // call is answered with the error from then on. Returns what to send instead.

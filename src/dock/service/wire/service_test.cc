@@ -10,8 +10,10 @@
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
 #include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/testing/serve.h"
+#include "tdock/verbs.h"
 
 namespace tdock::service {
 namespace {
@@ -33,57 +35,50 @@ class ServiceTest : public testing::Test {
 
   // What comes of a call that needs no wait.
   std::shared_ptr<const Answer> Take(uint64_t call) {
-    v1::Request request;
-    request.set_call(call);
-    request.set_answered_below(1);
-    request.set_take(Encode(TakeRequest{.partition = "p", .consumer = "c"}, absl::Now()));
+    message::Request request = RequestOf<verbs::Take>({.partition = "p", .consumer = "c"}, absl::Now());
+    request.call = call;
+    request.answered_below = 1;
     std::shared_ptr<const Answer> answer;
     test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { answer = got; });
     return answer;
   }
   const std::shared_ptr<Session>& session() const { return welcomed_.connection->session(); }
 
-  static v1::Hello Hello() {
-    v1::Hello hello;
-    hello.set_protocol(Service::kProtocol);
-    return hello;
-  }
-
   TestService test_;
-  Service::Welcomed welcomed_ = test_.service.Connect(Hello()).value();
+  Service::Welcomed welcomed_ = test_.service.Connect({.protocol = Service::kProtocol}).value();
 };
 
 TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
   const std::shared_ptr<const Answer> answer = Take(1);
-  ASSERT_TRUE(answer->reply.has_taken());
-  EXPECT_EQ(Take(2)->reply.code(), static_cast<uint32_t>(Code::kDeadlineExceeded));
+  ASSERT_TRUE(std::holds_alternative<message::Taken>(answer->reply.body));
+  EXPECT_EQ(Take(2)->reply.code, static_cast<uint32_t>(Code::kDeadlineExceeded));
   const absl::Status why = absl::ResourceExhaustedError("too long");
-  EXPECT_EQ(test_.service.Refuse(*session(), 1, *answer, why)->reply.message(), "too long");
+  EXPECT_EQ(test_.service.Refuse(*session(), 1, *answer, why)->reply.message, "too long");
   // Whoever asks for the answer again is told the same.
-  EXPECT_EQ(Take(1)->reply.code(), static_cast<uint32_t>(Code::kResourceExhausted));
+  EXPECT_EQ(Take(1)->reply.code, static_cast<uint32_t>(Code::kResourceExhausted));
   const ConsumerStatus status = test_.dock->GetConsumerStatus("p", "c").value();
   EXPECT_EQ(status.leased, 0);
   EXPECT_EQ(status.expired, 0);
   const std::shared_ptr<const Answer> again = Take(3);
-  EXPECT_TRUE(again->reply.has_taken());
+  EXPECT_TRUE(std::holds_alternative<message::Taken>(again->reply.body));
   EXPECT_EQ(again->rows.redeliveries(0), 0) << "nobody has had it";
 }
 
 TEST_F(ServiceTest, ConsecutiveRowsOfAPutAreARangeForClientsThatReadThose) {
   const auto put = [&](uint64_t call, bool reads_range) {
-    v1::Request request;
-    request.set_call(call);
-    request.set_put(Encode(PutRequest{.partition = "p", .new_rows = 3}, absl::Now()));
-    AppendNumber(*request.mutable_put(), kReadsRange, reads_range);
-    v1::PutResult result;
-    test_.service.Call(session(), std::move(request), Batch(), [&](const auto& got) { result = got->reply.put(); });
+    message::Request request = RequestOf<verbs::Put>({.partition = "p", .new_rows = 3}, absl::Now());
+    request.call = call;
+    AppendNumber(request.body, kReadsRange, reads_range);
+    message::PutResult result;
+    test_.service.Call(session(), std::move(request), Batch(),
+                       [&](const auto& got) { result = std::get<message::PutResult>(got->reply.body); });
     return result;
   };
-  EXPECT_THAT(put(1, false).rows(), testing::ElementsAre(1u, 2u, 3u));
-  const v1::PutResult range = put(2, true);
-  EXPECT_EQ(range.rows_size(), 0);
-  EXPECT_EQ(range.first(), 4u);
-  EXPECT_EQ(range.count(), 3u);
+  EXPECT_THAT(put(1, false).rows, testing::ElementsAre(1u, 2u, 3u));
+  const message::PutResult range = put(2, true);
+  EXPECT_THAT(range.rows, testing::IsEmpty());
+  EXPECT_EQ(range.first, 4u);
+  EXPECT_EQ(range.count, 3u);
 }
 
 TEST(SocketService, ScatteredCellsAreCopiedTogetherForTheirClientAndFreedAfterIt) {

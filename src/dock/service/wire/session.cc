@@ -12,7 +12,7 @@ namespace tdock::service {
 namespace {
 
 AnswerBytes BytesOf(const Answer& answer) {
-  AnswerBytes bytes{.messages = static_cast<int64_t>(answer.reply.ByteSizeLong())};
+  AnswerBytes bytes{.messages = static_cast<int64_t>(ByteSize(answer.reply))};
   for (size_t column = 0; column < answer.rows.columns().size(); ++column) {
     for (size_t row = 0; row < answer.rows.size(); ++row) {
       bytes.cells += static_cast<int64_t>(answer.rows.cell(row, column).bytes.size());

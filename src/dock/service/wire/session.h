@@ -18,8 +18,8 @@
 #include "core/base/callback.h"
 #include "core/base/mutex.h"
 #include "core/base/work_queue.h"
+#include "dock/service/wire/messages.h"
 #include "dock/store/segment_view.h"
-#include "tdock.pb.h"
 #include "tdock/requests.h"
 
 namespace tdock::service {
@@ -33,7 +33,7 @@ struct HeldLease {
 // The result of a call. The bytes of the rows are separate from the message, because transports transfer them
 // differently.
 struct Answer {
-  v1::Reply reply = {};
+  message::Reply reply = {};
   Rows rows = {};
   // The memory that holds the bytes of the rows, and has room for copies of them.
   std::shared_ptr<Memory> memory = {};

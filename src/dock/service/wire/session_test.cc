@@ -13,7 +13,7 @@ using Code = absl::StatusCode;
 
 std::shared_ptr<const Answer> Text(const std::string& text) {
   auto answer = std::make_shared<Answer>();
-  answer->reply.set_text(text);
+  answer->reply.body = message::Encoded{message::Encoded::kText, text};
   return answer;
 }
 
@@ -21,7 +21,9 @@ class SessionTest : public testing::Test {
  protected:
   // Begins a call whose answer goes to `got`.
   absl::StatusOr<Session::Begun> Begin(uint64_t call, uint64_t answered_below, std::vector<std::string>& got) {
-    return session_.Begin(call, {answered_below}, [&got](const auto& answer) { got.push_back(answer->reply.text()); });
+    return session_.Begin(call, {answered_below}, [&got](const auto& answer) {
+      got.push_back(std::get<message::Encoded>(answer->reply.body).bytes);
+    });
   }
 
   Session session_{"id", "client"};
@@ -43,7 +45,7 @@ TEST_F(SessionTest, ACallThatComesAgainIsNotBegunAgain) {
 TEST_F(SessionTest, ThoseWhoWaitForOneCallAreBounded) {
   uint32_t first_code = 0;
   std::vector<std::string> got;
-  ASSERT_TRUE(session_.Begin(1, {1}, [&](const auto& answer) { first_code = answer->reply.code(); }).ok());
+  ASSERT_TRUE(session_.Begin(1, {1}, [&](const auto& answer) { first_code = answer->reply.code; }).ok());
   for (size_t i = 1; i < Session::kMaxReplies; ++i) ASSERT_TRUE(Begin(1, 1, got).ok());
   EXPECT_EQ(first_code, 0);
   EXPECT_TRUE(Begin(1, 1, got).ok());

@@ -17,7 +17,6 @@
 #include "core/base/utf8.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/socket_address.h"
-#include "tdock.pb.h"
 
 namespace tdock::service {
 namespace {
@@ -181,11 +180,9 @@ absl::StatusOr<std::optional<SocketChannel::Message>> SocketChannel::TakeMessage
     files_.pop_front();
   }
   if (header.type == SocketMessage::kGoodbye) {
-    v1::Reply reply;
-    if (!reply.ParseFromString(message.body) || reply.code() == 0) {
-      return absl::UnavailableError("the server has ended the connection");
-    }
-    return StatusOf(reply);
+    const absl::StatusOr<message::Reply> reply = Parse<message::Reply>(message.body);
+    if (!reply.ok() || reply->code == 0) return absl::UnavailableError("the server has ended the connection");
+    return StatusOf(*reply);
   }
   return message;
 }

@@ -34,11 +34,6 @@ constexpr uint64_t kLongFrameBytes = 1 << 20;
 
 static_assert(kMaxSocketControlBytes == Service::kMaxControlBytes);
 
-v1::Rows* RowsIn(v1::Reply& reply) {
-  if (reply.has_taken()) return reply.mutable_taken()->mutable_rows();
-  return reply.has_rows() ? reply.mutable_rows() : nullptr;
-}
-
 std::span<const std::byte> AsBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
@@ -64,7 +59,7 @@ void SocketConnection::Tick() {
 void SocketConnection::Close(const absl::Status& why) {
   if (std::exchange(closed_, true)) return;
   if (!why.ok()) {
-    v1::Reply goodbye;
+    message::Reply goodbye;
     Encode(why, &goodbye);
     out_.push_back({.bytes = ControlMessage(SocketMessage::kGoodbye, 0, goodbye)});
     Flush();
@@ -219,33 +214,30 @@ absl::Status SocketConnection::Handle(const SocketHeader& header, absl::string_v
 
 absl::Status SocketConnection::OnHello(absl::string_view body) {
   if (connection_ != nullptr) return absl::FailedPreconditionError("a second hello");
-  v1::Hello hello;
-  if (!hello.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::InvalidArgumentError("a hello that cannot be parsed");
-  }
-  TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, shared_.service.Connect(hello));
+  const absl::StatusOr<message::Hello> hello = Parse<message::Hello>(body);
+  if (!hello.ok()) return absl::InvalidArgumentError("a hello that cannot be parsed");
+  TDOCK_ASSIGN_OR_RETURN(Service::Welcomed welcomed, shared_.service.Connect(*hello));
   const SocketLimits& limits = shared_.limits;
   TDOCK_ASSIGN_OR_RETURN(area_, welcomed.connection->session()->Upload(limits.upload_slots, limits.upload_slot_bytes));
   connection_ = std::move(welcomed.connection);
-  client_ = absl::StrCat("for client '", EscapeForMessage(hello.client().substr(0, 64)), "'");
-  welcomed.welcome.set_upload_slots(limits.upload_slots);
-  welcomed.welcome.set_upload_slot_bytes(limits.upload_slot_bytes);
+  client_ = absl::StrCat("for client '", EscapeForMessage(hello->client.substr(0, 64)), "'");
+  welcomed.welcome.upload_slots = limits.upload_slots;
+  welcomed.welcome.upload_slot_bytes = limits.upload_slot_bytes;
   Send(ControlMessage(SocketMessage::kWelcome, 0, welcomed.welcome), area_->file());
   return absl::OkStatus();
 }
 
 absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
-  v1::Request request;
-  const absl::StatusOr<bool> parsed = OrNoMemory("the request", [&]() -> absl::StatusOr<bool> {
-    return request.ParseFromArray(body.data(), static_cast<int>(body.size()));
-  });
-  if (!parsed.ok()) {
-    ReplyError(tag, parsed.status());
+  absl::StatusOr<message::Request> request = OrNoMemory("the request", [&] { return Parse<message::Request>(body); });
+  if (absl::IsInvalidArgument(request.status())) {
+    return absl::InvalidArgumentError(absl::StrCat("request ", tag, " cannot be read"));
+  }
+  if (!request.ok()) {
+    ReplyError(tag, request.status());
     return absl::OkStatus();
   }
-  if (!*parsed) return absl::InvalidArgumentError(absl::StrCat("request ", tag, " cannot be read"));
-  if (!HasFrame(request)) {
-    Start(std::move(request), Batch());
+  if (!HasFrame(*request)) {
+    Start(*std::move(request), Batch());
     return absl::OkStatus();
   }
   if (uploads_.size() >= shared_.limits.max_uploads) {
@@ -257,11 +249,11 @@ absl::Status SocketConnection::OnCall(uint64_t tag, absl::string_view body) {
   limits.allow_unchecked = true;
   limits.max_frame_bytes = shared_.service.max_frame_bytes();
   // If there is no such partition, the dock says so when it gets the put.
-  const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(FirstText(BodyOf(request)));
+  const absl::StatusOr<std::shared_ptr<Memory>> memory = shared_.service.MemoryFor(FirstText(request->body));
   const auto allocate = [memory = memory.ok() ? *memory : nullptr](size_t bytes) {
     return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
   };
-  uploads_.emplace(tag, std::unique_ptr<Upload>(new Upload{std::move(request), FrameReader(limits, allocate)}));
+  uploads_.emplace(tag, std::unique_ptr<Upload>(new Upload{*std::move(request), FrameReader(limits, allocate)}));
   return absl::OkStatus();
 }
 
@@ -292,8 +284,8 @@ absl::Status SocketConnection::OnBytes(uint64_t tag, std::span<const std::byte> 
   return absl::OkStatus();
 }
 
-void SocketConnection::Start(v1::Request request, Batch batch) {
-  const uint64_t call = request.call();
+void SocketConnection::Start(message::Request request, Batch batch) {
+  const uint64_t call = request.call;
   loop_->Describe(NameOf(request), client_);
   shared_.service.Call(connection_->session(), std::move(request), std::move(batch), ReplyHere(call));
 }
@@ -353,8 +345,8 @@ absl::StatusOr<SocketConnection::Encoded> SocketConnection::TryToEncode(const Sh
 absl::StatusOr<SocketConnection::Encoded> SocketConnection::EncodeRows(const Shared& shared, uint64_t call,
                                                                        const Answer& answer, const Rows& rows) {
   Encoded encoded;
-  v1::Reply reply = answer.reply;
-  v1::Rows* const message = RowsIn(reply);
+  message::Reply reply = answer.reply;
+  message::Rows* const message = RowsIn(reply);
   const auto* const memory = dynamic_cast<const dock::SegmentMemory*>(answer.memory.get());
   absl::Status fault;
   absl::flat_hash_map<uint64_t, size_t> named;  // with their sizes
@@ -376,13 +368,13 @@ absl::StatusOr<SocketConnection::Encoded> SocketConnection::EncodeRows(const Sha
   const absl::Status status = EncodeViews(rows, locate, message, shared.limits.max_view_runs);
   fault.Update(status);
   TDOCK_RETURN_IF_ERROR(fault);
-  message->set_pin(call);
-  if (const size_t bytes = reply.ByteSizeLong(); bytes > kMaxSocketControlBytes) {
+  message->pin = call;
+  if (const size_t bytes = ByteSize(reply); bytes > kMaxSocketControlBytes) {
     const std::string text =
         absl::StrCat("an answer of ", bytes, " bytes, with the sizes and places of its cells; the limit is ",
                      kMaxSocketControlBytes, ": ask for fewer rows in one call");
     // Fewer runs would help only if there are many.
-    const bool many = message->views_size() > shared.limits.max_view_runs / 8;
+    const bool many = message->views.size() > shared.limits.max_view_runs / 8;
     return many ? absl::OutOfRangeError(text) : absl::ResourceExhaustedError(text);
   }
   encoded.message = ControlMessage(SocketMessage::kReply, call, reply);

@@ -34,7 +34,7 @@ struct SocketLimits {
   uint32_t upload_slot_bytes = 1 << 20;
   // The limit on runs of adjacent cells in a response: cells that are more scattered are copied together, so that the
   // message stays short.
-  int max_view_runs = 1 << 21;
+  size_t max_view_runs = size_t{1} << 21;
 };
 
 // Runs on its loop's thread; other threads may call only methods marked thread-safe.
@@ -65,7 +65,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
     std::shared_ptr<const dock::FileDescriptor> file = {};
   };
   struct Upload {
-    v1::Request request;
+    message::Request request;
     FrameReader reader;
   };
 
@@ -91,7 +91,7 @@ class SocketConnection : public std::enable_shared_from_this<SocketConnection> {
   absl::Status OnCall(uint64_t tag, absl::string_view body);
   absl::Status OnBytes(uint64_t tag, std::span<const std::byte> bytes);
   absl::Status OnSlot(uint64_t tag, absl::string_view body);
-  void Start(v1::Request request, Batch batch);
+  void Start(message::Request request, Batch batch);
   // Thread-safe.
   ReplyTo ReplyHere(uint64_t call);
 

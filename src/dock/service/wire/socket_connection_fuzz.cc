@@ -41,11 +41,7 @@ class Fixture {
       if (!connection->Start().ok()) std::abort();
     });
     std::string all;
-    if (hello) {
-      v1::Hello message;
-      message.set_protocol(Service::kProtocol);
-      all = ControlMessage(SocketMessage::kHello, 0, message);
-    }
+    if (hello) all = ControlMessage(SocketMessage::kHello, 0, message::Hello{.protocol = Service::kProtocol});
     all += bytes;
     Send(ends[1], all);
     shutdown(ends[1], SHUT_WR);

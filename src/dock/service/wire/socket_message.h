@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "dock/service/wire/messages.h"
 
 namespace tdock::service {
 
@@ -76,10 +77,10 @@ std::string NumbersMessage(SocketMessage type, uint64_t tag, Number... numbers) 
 template <class Message>
 std::string ControlMessage(SocketMessage type, uint64_t tag, const Message& message) {
   std::string bytes;
-  const size_t length = message.ByteSizeLong();
+  const size_t length = ByteSize(message);
   bytes.reserve(sizeof(SocketHeader) + length);
   AppendHeader(type, tag, length, &bytes);
-  message.AppendToString(&bytes);
+  AppendTo(bytes, message);
   return bytes;
 }
 

@@ -19,44 +19,41 @@ constexpr size_t kInlineBytes = 64 << 10;
 // At most this many idle connections are kept.
 constexpr size_t kMaxIdle = 64;
 
-const v1::Rows* RowsOf(const v1::Reply& reply) {
-  if (reply.has_taken()) return &reply.taken().rows();
-  return reply.has_rows() ? &reply.rows() : nullptr;
-}
-
 }  // namespace
 
-absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const v1::Hello& hello, absl::Time deadline,
-                                                               v1::Welcome& welcome) {
+absl::StatusOr<SocketTransport::Channel> SocketTransport::Open(const message::Hello& hello, absl::Time deadline,
+                                                               message::Welcome& welcome) {
   TDOCK_ASSIGN_OR_RETURN(Channel channel, SocketChannel::Connect(path_, deadline));
   TDOCK_RETURN_IF_ERROR(channel->Send({ControlMessage(SocketMessage::kHello, 0, hello)}, deadline));
   TDOCK_ASSIGN_OR_RETURN(const SocketChannel::Message message, channel->Receive(deadline));
-  if (message.header.type != SocketMessage::kWelcome || !welcome.ParseFromString(message.body)) {
+  absl::StatusOr<message::Welcome> parsed = Parse<message::Welcome>(message.body);
+  if (message.header.type != SocketMessage::kWelcome || !parsed.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "what listens on '", EscapeUnprintable(path_), "' answered a hello with a message of type ",
         static_cast<int>(message.header.type), ", not with a welcome that can be parsed: it is no dock server"));
   }
+  welcome = *std::move(parsed);
   MutexLock lock(mu_);
-  if (shared_ != nullptr && shared_->session == welcome.session() && shared_->instance == welcome.instance()) {
+  if (shared_ != nullptr && shared_->session == welcome.session && shared_->instance == welcome.instance) {
     return channel;
   }
-  TDOCK_ASSIGN_OR_RETURN(dock::UploadArea area, dock::UploadArea::Map(message.file->fd(), welcome.upload_slots(),
-                                                                      welcome.upload_slot_bytes()));
+  TDOCK_ASSIGN_OR_RETURN(dock::UploadArea area,
+                         dock::UploadArea::Map(message.file->fd(), welcome.upload_slots, welcome.upload_slot_bytes));
   auto shared = std::make_shared<Shared>();
-  shared->instance = welcome.instance();
-  shared->session = welcome.session();
+  shared->instance = welcome.instance;
+  shared->session = welcome.session;
   shared->area = std::move(area);
-  shared->slots.emplace(welcome.upload_slots());
+  shared->slots.emplace(welcome.upload_slots);
   shared_ = std::move(shared);
   idle_.clear();
   last_.reset();
   hello_ = hello;
-  hello_.set_session(welcome.session());
+  hello_.session = welcome.session;
   return channel;
 }
 
-absl::StatusOr<v1::Welcome> SocketTransport::Connect(const v1::Hello& hello, absl::Time deadline) {
-  v1::Welcome welcome;
+absl::StatusOr<message::Welcome> SocketTransport::Connect(const message::Hello& hello, absl::Time deadline) {
+  message::Welcome welcome;
   TDOCK_ASSIGN_OR_RETURN(Channel channel, Open(hello, deadline, welcome));
   MutexLock lock(mu_);
   idle_.push_back(std::move(channel));
@@ -79,14 +76,14 @@ SocketTransport::Channel SocketTransport::TakeIdle() {
 
 absl::StatusOr<SocketTransport::Channel> SocketTransport::Acquire(absl::Time deadline) {
   if (Channel channel = TakeIdle(); channel != nullptr) return channel;
-  v1::Hello hello;
+  message::Hello hello;
   {
     MutexLock lock(mu_);
     hello = hello_;
   }
-  v1::Welcome welcome;
+  message::Welcome welcome;
   TDOCK_ASSIGN_OR_RETURN(Channel channel, Open(hello, deadline, welcome));
-  if (welcome.session() == hello.session()) return channel;
+  if (welcome.session == hello.session) return channel;
   return absl::UnavailableError("the session is gone");
 }
 
@@ -105,7 +102,7 @@ void SocketTransport::Abandon(Channel channel, const std::shared_ptr<Shared>& sh
   if (shared == shared_ && idle_.empty()) last_.swap(channel);
 }
 
-ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batch, absl::Time deadline) {
+ClientAnswer SocketTransport::Call(const message::Request& request, const Batch& batch, absl::Time deadline) {
   ClientAnswer answer;
   absl::StatusOr<Channel> channel = Acquire(deadline);
   if (!channel.ok()) {
@@ -117,12 +114,12 @@ ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batc
     MutexLock lock(mu_);
     shared = shared_;
   }
-  if (shared->session != request.session()) {
+  if (shared->session != request.session) {
     // It was made for another session, which has ended.
     answer.status = absl::UnavailableError("the session is gone");
     return answer;
   }
-  Exchange exchange(**channel, shared, request.call(), deadline);
+  Exchange exchange(**channel, shared, request.call, deadline);
   answer.sent = true;
   answer.status = exchange.Send(request, batch);
   if (answer.status.ok()) answer.status = exchange.AwaitAnswer(answer);
@@ -131,12 +128,12 @@ ClientAnswer SocketTransport::Call(const v1::Request& request, const Batch& batc
     shared->slots->Return(exchange.TakeLent());
     Keep(*std::move(channel), shared);
   } else {
-    Abandon(*std::move(channel), shared, request.call(), exchange.TakeLent());
+    Abandon(*std::move(channel), shared, request.call, exchange.TakeLent());
   }
   return answer;
 }
 
-bool SocketTransport::Tell(const v1::Request& request, absl::Duration connect_within) {
+bool SocketTransport::Tell(const message::Request& request, absl::Duration connect_within) {
   Channel channel = TakeIdle();
   const absl::Time deadline = absl::Now() + connect_within;
   if (channel == nullptr && connect_within > absl::ZeroDuration()) {
@@ -152,14 +149,14 @@ bool SocketTransport::Tell(const v1::Request& request, absl::Duration connect_wi
   // Up to this size, data fits into the socket's buffer, unless the server does not read at all.
   const std::string message = ControlMessage(SocketMessage::kCall, 0, request);
   if (!channel->Send({message}, std::max(deadline, absl::Now() + absl::Milliseconds(1))).ok()) {
-    Abandon(std::move(channel), shared, request.call(), {});
+    Abandon(std::move(channel), shared, request.call, {});
     return false;
   }
   Keep(std::move(channel), shared);
   return true;
 }
 
-absl::Status SocketTransport::Exchange::Send(const v1::Request& request, const Batch& batch) {
+absl::Status SocketTransport::Exchange::Send(const message::Request& request, const Batch& batch) {
   std::string control = ControlMessage(SocketMessage::kCall, call_, request);
   if (control.size() - sizeof(SocketHeader) > kMaxSocketControlBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a request of ", control.size() - sizeof(SocketHeader),
@@ -226,7 +223,7 @@ absl::Status SocketTransport::Exchange::AwaitAnswer(ClientAnswer& answer) {
     TDOCK_RETURN_IF_ERROR(Handle(std::move(message)));
   }
   answer.reply = std::move(reply_);
-  if (const v1::Rows* rows = RowsOf(answer.reply)) {
+  if (const message::Rows* rows = RowsIn(answer.reply)) {
     TDOCK_ASSIGN_OR_RETURN(answer.cells, LookAt(*rows));
   }
   return absl::OkStatus();
@@ -237,9 +234,12 @@ absl::Status SocketTransport::Exchange::Handle(SocketChannel::Message message) {
     case SocketMessage::kReply:
       // The response to an earlier call that was abandoned.
       if (message.header.tag != call_) return absl::OkStatus();
-      if (!reply_.ParseFromString(message.body)) return absl::UnavailableError("the response cannot be parsed");
-      answered_ = true;
-      return absl::OkStatus();
+      if (absl::StatusOr<message::Reply> reply = Parse<message::Reply>(message.body); reply.ok()) {
+        reply_ = *std::move(reply);
+        answered_ = true;
+        return absl::OkStatus();
+      }
+      return absl::UnavailableError("the response cannot be parsed");
     case SocketMessage::kConsumed: {
       if (message.body.size() != 4) break;
       const auto slot = NumberAt<uint32_t>(message.body, 0);
@@ -262,7 +262,7 @@ absl::Status SocketTransport::Exchange::Handle(SocketChannel::Message message) {
       absl::StrCat("the server sent a message of type ", static_cast<int>(message.header.type), " that is wrong"));
 }
 
-absl::StatusOr<CellBytes> SocketTransport::Exchange::LookAt(const v1::Rows& rows) const {
+absl::StatusOr<CellBytes> SocketTransport::Exchange::LookAt(const message::Rows& rows) const {
   std::vector<std::shared_ptr<const void>> mappings;
   uint64_t last = 0;
   const auto look = [&](uint64_t segment, uint64_t offset, uint64_t bytes) -> absl::StatusOr<const std::byte*> {

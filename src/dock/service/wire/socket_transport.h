@@ -21,9 +21,11 @@ class SocketTransport final : public ClientTransport {
  public:
   explicit SocketTransport(std::string path) : path_(std::move(path)) {}
 
-  absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
-  ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) override TDOCK_EXCLUDES(mu_);
-  bool Tell(const v1::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) override
+      TDOCK_EXCLUDES(mu_);
+  ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) override
+      TDOCK_EXCLUDES(mu_);
+  bool Tell(const message::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
 
  private:
   // The contents of a session's welcome.
@@ -42,7 +44,7 @@ class SocketTransport final : public ClientTransport {
     Exchange(SocketChannel& channel, std::shared_ptr<Shared> shared, uint64_t call, absl::Time deadline)
         : channel_(channel), shared_(std::move(shared)), call_(call), deadline_(deadline) {}
 
-    absl::Status Send(const v1::Request& request, const Batch& batch);
+    absl::Status Send(const message::Request& request, const Batch& batch);
     absl::Status AwaitAnswer(ClientAnswer& answer);
     // Slots that the server has not yet reported as copied.
     std::vector<uint32_t> TakeLent() { return std::exchange(lent_, {}); }
@@ -51,7 +53,7 @@ class SocketTransport final : public ClientTransport {
     absl::Status SendThroughMemory(const std::vector<absl::string_view>& frame);
     absl::StatusOr<uint32_t> BorrowSlot();
     absl::Status Handle(SocketChannel::Message message);
-    absl::StatusOr<CellBytes> LookAt(const v1::Rows& rows) const;
+    absl::StatusOr<CellBytes> LookAt(const message::Rows& rows) const;
 
     SocketChannel& channel_;
     const std::shared_ptr<Shared> shared_;
@@ -59,10 +61,11 @@ class SocketTransport final : public ClientTransport {
     const absl::Time deadline_;
     std::vector<uint32_t> lent_;
     bool answered_ = false;
-    v1::Reply reply_;
+    message::Reply reply_;
   };
 
-  absl::StatusOr<Channel> Open(const v1::Hello& hello, absl::Time deadline, v1::Welcome& welcome) TDOCK_EXCLUDES(mu_);
+  absl::StatusOr<Channel> Open(const message::Hello& hello, absl::Time deadline, message::Welcome& welcome)
+      TDOCK_EXCLUDES(mu_);
   // A cached, working connection, or null.
   Channel TakeIdle() TDOCK_EXCLUDES(mu_);
   // The same, or a new connection of the current session.
@@ -75,7 +78,7 @@ class SocketTransport final : public ClientTransport {
   const std::string path_;
 
   Mutex mu_;
-  v1::Hello hello_ TDOCK_GUARDED_BY(mu_);
+  message::Hello hello_ TDOCK_GUARDED_BY(mu_);
   std::shared_ptr<Shared> shared_ TDOCK_GUARDED_BY(mu_);
   std::vector<Channel> idle_ TDOCK_GUARDED_BY(mu_);
   // Open, though it cannot be used again, until another is kept: a session without a connection ends, and with it what

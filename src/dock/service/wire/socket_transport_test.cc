@@ -12,9 +12,11 @@
 
 #include "core/base/testing/patience.h"
 #include "dock/service/wire/field_codec.h"
+#include "dock/service/wire/request_body.h"
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/service/wire/testing/serve.h"
+#include "tdock/verbs.h"
 
 namespace tdock::service {
 namespace {
@@ -45,13 +47,12 @@ class Served {
     ASSERT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
   void WriteConsumed(uint64_t call, uint32_t slot) { Write(NumbersMessage(SocketMessage::kConsumed, call, slot)); }
-  void WriteReply(uint64_t call) { Write(ControlMessage(SocketMessage::kReply, call, v1::Reply())); }
+  void WriteReply(uint64_t call) { Write(ControlMessage(SocketMessage::kReply, call, message::Reply())); }
   void Welcome(const dock::UploadArea& area) {
     Read(SocketMessage::kHello);
-    v1::Welcome welcome;
-    welcome.set_session("s");
-    welcome.set_upload_slots(static_cast<uint32_t>(area.slots()));
-    welcome.set_upload_slot_bytes(static_cast<uint32_t>(area.slot_bytes()));
+    const message::Welcome welcome{.session = "s",
+                                   .upload_slots = static_cast<uint32_t>(area.slots()),
+                                   .upload_slot_bytes = static_cast<uint32_t>(area.slot_bytes())};
     WriteWithFile(ControlMessage(SocketMessage::kWelcome, 0, welcome), area.file()->fd());
   }
 
@@ -105,10 +106,8 @@ class SocketTransportTest : public testing::Test {
   void Connect() { EXPECT_EQ(transport_.Connect({}, absl::Now() + kPatience).status(), absl::OkStatus()); }
   // A put of so many bytes.
   absl::Status Put(uint64_t call, size_t bytes, absl::Duration within = kPatience) {
-    v1::Request request;
-    request.set_session("s");
-    request.set_call(call);
-    AppendNumber(*request.mutable_put(), NumberOf(&PutRequest::batch), 1);
+    message::Request request{.session = "s", .call = call, .verb = verbs::Put::kNumber};
+    AppendNumber(request.body, NumberOf(&PutRequest::batch), 1);
     Batch batch;
     EXPECT_EQ(batch.Add("text", Column::FromStrings(std::vector<std::string>{std::string(bytes, 'x')})),
               absl::OkStatus());

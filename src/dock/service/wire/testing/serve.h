@@ -77,13 +77,13 @@ class OwningTransport final : public ClientTransport {
   OwningTransport(std::shared_ptr<void> owned, std::unique_ptr<ClientTransport> transport)
       : owned_(std::move(owned)), transport_(std::move(transport)) {}
 
-  absl::StatusOr<v1::Welcome> Connect(const v1::Hello& hello, absl::Time deadline) override {
+  absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) override {
     return transport_->Connect(hello, deadline);
   }
-  ClientAnswer Call(const v1::Request& request, const Batch& batch, absl::Time deadline) override {
+  ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) override {
     return transport_->Call(request, batch, deadline);
   }
-  bool Tell(const v1::Request& request, absl::Duration connect_within) override {
+  bool Tell(const message::Request& request, absl::Duration connect_within) override {
     return transport_->Tell(request, connect_within);
   }
 
