@@ -12,7 +12,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tdock)
 
 tdock_targets(installed_targets ${installed_modules})
-list(APPEND installed_targets tdock_messages tdock_health)
+list(APPEND installed_targets tdock_health)
 add_library(tdock_public INTERFACE)
 set_target_properties(tdock_public PROPERTIES EXPORT_NAME dock)
 target_link_libraries(tdock_public INTERFACE ${installed_targets})

@@ -32,8 +32,7 @@ tdock_module(dock/store USES dock/table)
 tdock_test_suites(dock/testing USES dock/local)
 tdock_module(dock/local HOT_TESTS USES dock/store TEST_USES dock/testing LONG_TESTS Linear.*)
 tdock_module(dock/compat/mindspeed USES dock/local LINKS absl::flat_hash_map)
-tdock_proto(tdock_messages ${PROJECT_SOURCE_DIR}/proto/tdock.proto)
-tdock_module(dock/service/wire USES dock/local LINKS tdock_messages absl::btree absl::flat_hash_map absl::flat_hash_set
+tdock_module(dock/service/wire USES dock/local LINKS absl::btree absl::flat_hash_map absl::flat_hash_set
              TEST_USES dock/testing)
 tdock_module(dock/service/remote NO_TSAN USES dock/service/wire core/rpc TEST_USES dock/testing)
 tdock_module(dock/service/console COLD USES dock/local core/config core/http LINKS CLI11::CLI11 nlohmann_json::nlohmann_json

@@ -57,7 +57,6 @@ OWNED_LIBRARIES = {
     "seccomp": {"trainer/reward/external"},
     "sentencepiece": {"text"},
     "utf8proc": {"text", "text/jinja"},
-    "tdock.pb.h": {"dock/service/wire", "dock/service/remote"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
