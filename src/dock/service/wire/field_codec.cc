@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
+#include "dock/service/wire/byte_writer.h"
 #include "dock/service/wire/fields.h"
 #include "dock/service/wire/messages.h"
 #include "tdock/options.h"
@@ -37,10 +38,21 @@ bool HasTimes(const T&) {
 }
 bool HasTimes(const RowConsumerStatus& status) { return status.lease != kNoLease; }
 
+template <class Value>
+concept OfGroups = std::is_same_v<Value, GroupId> || std::is_same_v<Value, std::vector<GroupId>>;
+
 // True for ids of groups and servers, which have many digits.
-template <class T>
-constexpr bool IsFixed(absl::string_view name) {
-  return std::is_same_v<T, GroupId> && (name == "group" || name == "groups" || name == "instance");
+template <class T, class Value>
+constexpr bool IsFixed(Value T::*member) {
+  const auto is = [member](auto other) {
+    if constexpr (std::is_same_v<decltype(other), Value T::*>) return member == other;
+    return false;
+  };
+  bool fixed = false;
+  if constexpr (requires { &T::group; }) fixed |= is(&T::group);
+  if constexpr (requires { &T::groups; }) fixed |= is(&T::groups);
+  if constexpr (requires { &T::instance; }) fixed |= is(&T::instance);
+  return fixed;
 }
 
 // A column of a status: the message has its name and type as a ColumnSpec.
@@ -70,27 +82,7 @@ bool IsBodyOfRequest(int number) {
 
 // ---- Writing.
 
-// Counts what would be written.
-class ByteCount {
- public:
-  size_t size() const { return size_; }
-  void push_back(char) { ++size_; }
-  void append(const char*, size_t bytes) { size_ += bytes; }
-  void replace(size_t, size_t old, const char*, size_t bytes) { size_ += bytes - old; }
-
- private:
-  size_t size_ = 0;
-};
-
-size_t VarintBytes(uint64_t value) { return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7; }
-
-char* WriteVarint(uint64_t value, char* to) {
-  for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);
-  *to++ = static_cast<char>(value);
-  return to;
-}
-
-// Out: a std::string, or a ByteCount.
+// Out: a ByteCounter, or a ByteWriter.
 template <class Out>
 class FieldSender {
  public:
@@ -117,6 +109,9 @@ class FieldSender {
         if (!field.empty() || IsRequest<T>) Field(number, name, field);
       } else {
         if (std::is_same_v<T, PutRequest> && name == "groups") Field(kStepOfPut, "step", kNoStep);
+        if constexpr (OfGroups<std::remove_cvref_t<decltype(field)>>) {
+          if (IsFixed(member)) return Fixed(number, field);
+        }
         Field(number, name, field);
       }
     });
@@ -125,20 +120,19 @@ class FieldSender {
     }
   }
 
-  void Varint(uint64_t value) {
-    if (value < 0x80) return out_.push_back(static_cast<char>(value));
-    char digits[kMaxVarintBytes];
-    out_.append(digits, static_cast<size_t>(WriteVarint(value, digits) - digits));
+  void SetOfTags(const Tags& tags) {
+    for (const auto& [name, value] : tags) Field(1, name, /*always=*/true);
+    for (const auto& [name, value] : tags) Field(2, value, /*always=*/true);
   }
-  void Key(int number, Form form) { Varint(static_cast<uint64_t>(number) << 3 | form); }
+  void Varint(uint64_t value) { out_.Varint(value); }
+  void Key(int number, Form form) { out_.Varint(static_cast<uint64_t>(number) << 3 | form); }
 
   template <IsNumber T>
-  void Field(int number, absl::string_view name, T value) {
+  void Field(int number, absl::string_view, T value) {
     const uint64_t sent = ToVarint(value);
     if (sent == 0) return;
-    const bool fixed = IsFixed<T>(name);
-    Key(number, fixed ? kFixed64 : kVarint);
-    fixed ? Fixed(sent) : Varint(sent);
+    Key(number, kVarint);
+    out_.Varint(sent);
   }
 
  private:
@@ -147,35 +141,42 @@ class FieldSender {
     return static_cast<uint64_t>(value);
   }
   static uint64_t ToVarint(absl::Duration value) { return static_cast<uint64_t>(ToWire(value)); }
-  void Fixed(uint64_t value) { out_.append(reinterpret_cast<const char*>(&value), sizeof(value)); }
-  // Adds a struct, after its length, which is one byte unless it is long.
-  template <class T>
-  void Delimited(int number, const T& value) {
+  void Fixed(int number, GroupId value) {
+    if (value == 0) return;
+    Key(number, kFixed64);
+    out_.Bytes(&value, sizeof(value));
+  }
+  void Fixed(int number, const std::vector<GroupId>& values) {
+    if (values.empty()) return;
     Key(number, kDelimited);
-    out_.push_back(0);
-    const size_t begin = out_.size();
-    Fields(value);
-    char length[kMaxVarintBytes];
-    char* const end = WriteVarint(out_.size() - begin, length);
-    out_.replace(begin - 1, 1, length, static_cast<size_t>(end - length));
+    out_.Varint(values.size() * sizeof(GroupId));
+    out_.Bytes(values.data(), values.size() * sizeof(GroupId));
+  }
+  // Adds what `write` writes, after its length.
+  template <class Write>
+  void Delimited(int number, Write write) {
+    Key(number, kDelimited);
+    const auto begin = out_.Begin();
+    write();
+    out_.End(begin);
   }
 
   template <HasFields T>
   void Body(size_t place, const T& body) {
-    Delimited(kNumberOfFirstBody - 1 + static_cast<int>(place), body);
+    Field(kNumberOfFirstBody - 1 + static_cast<int>(place), "body", body);
   }
   void Body(size_t, const message::Encoded& body) { Field(body.number, body.bytes, /*always=*/true); }
   void Body(size_t, int64_t count) {
     Key(kCountOfReply, kVarint);
-    Varint(static_cast<uint64_t>(count));
+    out_.Varint(static_cast<uint64_t>(count));
   }
   void Body(size_t, std::monostate) {}
 
   void Field(int number, const std::string& bytes, bool always) {
     if (bytes.empty() && !always) return;
     Key(number, kDelimited);
-    Varint(bytes.size());
-    out_.append(bytes.data(), bytes.size());
+    out_.Varint(bytes.size());
+    out_.Bytes(bytes.data(), bytes.size());
   }
   void Field(int number, absl::string_view, const std::string& text) { Field(number, text, /*always=*/false); }
   void Field(int number, absl::string_view name, absl::Time time) {
@@ -186,7 +187,7 @@ class FieldSender {
   void Field(int number, absl::string_view, const std::optional<RowId>& row) {
     if (!row.has_value()) return;
     Key(number, kVarint);
-    Varint(*row);
+    out_.Varint(*row);
   }
   // The digits of a shape beyond the limit are dropped, but not the fact that there were some.
   void Field(int number, absl::string_view name, const ColumnType& type) {
@@ -196,13 +197,15 @@ class FieldSender {
     if (type.row_shape.too_long()) shape.push_back(1);
     Field(number + 2, name, shape);
   }
-  void Field(int number, absl::string_view, const Tags& tags) { Field(number, EncodeTags(tags), /*always=*/true); }
+  void Field(int number, absl::string_view, const Tags& tags) {
+    Delimited(number, [&] { SetOfTags(tags); });
+  }
   void Field(int number, absl::string_view name, const ColumnStatus& column) {
     Field(number, name, SentColumnStatus{{column.name, column.type}, column.typed, column.ready_cells});
   }
   template <HasFields T>
   void Field(int number, absl::string_view, const T& value) {
-    Delimited(number, value);
+    Delimited(number, [&] { Fields(value); });
   }
   template <class T>
   void Field(int number, absl::string_view name, const std::vector<T>& values) {
@@ -215,29 +218,26 @@ class FieldSender {
         }
       }
     } else if (!values.empty()) {
-      const bool fixed = IsFixed<T>(name);
-      size_t bytes = fixed ? values.size() * sizeof(uint64_t) : 0;
-      for (size_t i = 0; !fixed && i < values.size(); ++i) bytes += VarintBytes(ToVarint(values[i]));
-      Key(number, kDelimited);
-      Varint(bytes);
-      if (fixed) {
-        out_.append(reinterpret_cast<const char*>(values.data()), bytes);
-      } else if constexpr (std::is_same_v<Out, ByteCount>) {
-        out_.append(nullptr, bytes);
-      } else {
-        const size_t begin = out_.size();
-        out_.resize(begin + bytes);
-        char* to = out_.data() + begin;
-        for (const T value : values) to = WriteVarint(ToVarint(value), to);
-      }
+      Delimited(number, [&] {
+        for (const T value : values) out_.Varint(ToVarint(value));
+      });
     }
   }
-
-  static constexpr size_t kMaxVarintBytes = 10;
 
   const absl::Time now_;
   Out& out_;
 };
+
+// Zeros, and what `send` sends behind them.
+template <class Send>
+std::string Sent(absl::Time now, size_t zeros, Send send) {
+  ByteCounter counter;
+  send(FieldSender(now, counter));
+  std::string bytes(zeros + counter.count(), '\0');
+  ByteWriter writer(bytes.data() + zeros);
+  send(FieldSender(now, writer));
+  return bytes;
+}
 
 // ---- Reading.
 
@@ -279,13 +279,9 @@ class FieldReceiver {
     return ok_;
   }
   uint64_t Varint() {
-    if (!rest_.empty() && static_cast<uint8_t>(rest_.front()) < 0x80) {
-      const auto byte = static_cast<uint8_t>(rest_.front());
-      rest_.remove_prefix(1);
-      return byte;
-    }
     uint64_t read = 0;
-    for (size_t i = 0; i < std::min<size_t>(rest_.size(), 10); ++i) {
+    const size_t most = std::min<size_t>(rest_.size(), 10);
+    for (size_t i = 0; i < most; ++i) {
       const auto byte = static_cast<uint8_t>(rest_[i]);
       read |= static_cast<uint64_t>(byte & 0x7f) << 7 * i;
       if (byte >= 0x80) continue;
@@ -330,7 +326,14 @@ class FieldReceiver {
         } else if constexpr (std::is_same_v<decltype(field), ColumnType&>) {
           if (number >= place && number <= place + 2) status = ReadType(number - place, field);
         } else {
-          if (number == place) status = Read(name, field);
+          if (number != place) return;
+          if constexpr (OfGroups<std::remove_cvref_t<decltype(field)>>) {
+            if (IsFixed(member)) {
+              status = ReadFixed(field);
+              return;
+            }
+          }
+          status = Read(name, field);
         }
       });
     }
@@ -364,6 +367,19 @@ class FieldReceiver {
     }
   }
 
+  absl::Status ReadFixed(GroupId& field) {
+    if (form == kFixed64) field = value;
+    return absl::OkStatus();
+  }
+  absl::Status ReadFixed(std::vector<GroupId>& values) {
+    if (form == kFixed64) values.push_back(value);
+    if (form != kDelimited) return absl::OkStatus();
+    if (bytes.size() % sizeof(GroupId) != 0) return Unreadable();
+    const size_t before = values.size();
+    values.resize(before + bytes.size() / sizeof(GroupId));
+    if (!bytes.empty()) std::memcpy(values.data() + before, bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
   absl::Status ReadBody(message::ReplyBody& body) {
     if (form == kVarint && number == kCountOfReply) body = static_cast<int64_t>(value);
     if (form != kDelimited) return absl::OkStatus();
@@ -393,7 +409,7 @@ class FieldReceiver {
   // A field that is sent in another form is unknown.
   template <IsNumber T>
   absl::Status Read(absl::string_view name, T& field) {
-    if (form != (IsFixed<T>(name) ? kFixed64 : kVarint)) return absl::OkStatus();
+    if (form != kVarint) return absl::OkStatus();
     if constexpr (std::is_enum_v<T>) {
       return ReadEnum(name, NamesOf(field).size(), field);
     } else {
@@ -466,14 +482,13 @@ class FieldReceiver {
     if constexpr (!IsNumber<T>) {
       return form == kDelimited ? Read(name, values.emplace_back()) : absl::OkStatus();
     } else {
-      const bool fixed = IsFixed<T>(name);
-      if (form == (fixed ? kFixed64 : kVarint)) values.push_back(FromVarint<T>(value));
+      if (form == kVarint) values.push_back(FromVarint<T>(value));
       if (form != kDelimited) return absl::OkStatus();
       FieldReceiver sub(now_, bytes);
-      // Not for each of many pieces, which would be copied every time.
-      if (values.empty()) values.reserve(fixed ? bytes.size() / 8 : CountVarints(bytes));
-      while (sub.ok() && !sub.done()) values.push_back(FromVarint<T>(fixed ? sub.Fixed(8) : sub.Varint()));
-      return sub.ok() ? absl::OkStatus() : Unreadable();
+      const size_t before = values.size();
+      values.resize(before + CountVarints(bytes));
+      for (size_t i = before; i < values.size(); ++i) values[i] = FromVarint<T>(sub.Varint());
+      return sub.ok() && sub.done() ? absl::OkStatus() : Unreadable();
     }
   }
 
@@ -486,11 +501,7 @@ class FieldReceiver {
 
 template <HasFields T>
 std::string Encode(const T& value, absl::Time now) {
-  constexpr size_t kUsualBytes = 128;
-  std::string message;
-  message.reserve(kUsualBytes);
-  FieldSender(now, message).Fields(value);
-  return message;
+  return Sent(now, 0, [&](auto sender) { sender.Fields(value); });
 }
 
 template <HasFields T>
@@ -501,12 +512,7 @@ absl::StatusOr<T> Decode(absl::string_view message, absl::Time now) {
 }
 
 std::string EncodeTags(const Tags& tags) {
-  SentTags sent;
-  for (const auto& [name, value] : tags) {
-    sent.names.push_back(name);
-    sent.values.push_back(value);
-  }
-  return Encode(sent);
+  return Sent(absl::UnixEpoch(), 0, [&](auto sender) { sender.SetOfTags(tags); });
 }
 
 absl::StatusOr<Tags> DecodeTags(absl::string_view message) {
@@ -551,23 +557,15 @@ int64_t CountIn(absl::string_view message, int field, bool packed) {
 }
 
 template <HasFields T>
-std::string Serialize(const T& message) {
-  std::string bytes;
-  bytes.reserve(ByteSize(message));
-  AppendTo(bytes, message);
-  return bytes;
-}
-
-template <HasFields T>
-void AppendTo(std::string& bytes, const T& message) {
-  FieldSender(absl::UnixEpoch(), bytes).Fields(message);
+std::string Serialize(const T& message, size_t room) {
+  return Sent(absl::UnixEpoch(), room, [&](auto sender) { sender.Fields(message); });
 }
 
 template <HasFields T>
 size_t ByteSize(const T& message) {
-  ByteCount count;
-  FieldSender(absl::UnixEpoch(), count).Fields(message);
-  return count.size();
+  ByteCounter counter;
+  FieldSender(absl::UnixEpoch(), counter).Fields(message);
+  return counter.count();
 }
 
 template <HasFields T>
@@ -576,9 +574,10 @@ absl::StatusOr<T> Parse(absl::string_view bytes) {
 }
 
 void AppendNumber(std::string& message, int field, uint64_t number) {
-  FieldSender sender(absl::UnixEpoch(), message);
-  sender.Key(field, kVarint);
-  sender.Varint(number);
+  message += Sent(absl::UnixEpoch(), 0, [&](auto sender) {
+    sender.Key(field, kVarint);
+    sender.Varint(number);
+  });
 }
 
 #define TDOCK_MESSAGE(T)                                       \
@@ -590,10 +589,9 @@ TDOCK_FOR_EACH(TDOCK_MESSAGE, ColumnSpec, PartitionOptions, PartitionRequest, Re
                PartitionStatus, ConsumerStatus, RowStatus)
 #undef TDOCK_MESSAGE
 
-#define TDOCK_MESSAGE(T)                                                 \
-  template std::string Serialize(const message::T& message);             \
-  template void AppendTo(std::string& bytes, const message::T& message); \
-  template size_t ByteSize(const message::T& message);                   \
+#define TDOCK_MESSAGE(T)                                                  \
+  template std::string Serialize(const message::T& message, size_t room); \
+  template size_t ByteSize(const message::T& message);                    \
   template absl::StatusOr<message::T> Parse(absl::string_view bytes);
 TDOCK_FOR_EACH(TDOCK_MESSAGE, Hello, Welcome, Request, Cancel, Release, Reply, Rows)
 #undef TDOCK_MESSAGE

@@ -207,10 +207,9 @@ struct Reply {
 }  // namespace message
 
 // Defined for Hello, Welcome, Request, Cancel, Release, Reply and Rows, as the functions below.
+// The bytes of the message, behind `room` zeros.
 template <HasFields T>
-std::string Serialize(const T& message);
-template <HasFields T>
-void AppendTo(std::string& bytes, const T& message);
+std::string Serialize(const T& message, size_t room = 0);
 // The size of the serialized message.
 template <HasFields T>
 size_t ByteSize(const T& message);

@@ -16,9 +16,7 @@ using message::Encoded;
 
 // A field of bytes, with a number and a length that need one byte each.
 std::string Bytes(int number, const std::string& bytes) {
-  std::string field;
-  AppendTo(field, message::Request{.verb = number, .body = bytes});
-  return field;
+  return Serialize(message::Request{.verb = number, .body = bytes});
 }
 
 TEST(Messages, RepliesOfEachKindHaveTheirNumberAndComeBack) {

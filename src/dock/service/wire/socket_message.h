@@ -76,11 +76,10 @@ std::string NumbersMessage(SocketMessage type, uint64_t tag, Number... numbers) 
 
 template <class Message>
 std::string ControlMessage(SocketMessage type, uint64_t tag, const Message& message) {
-  std::string bytes;
-  const size_t length = ByteSize(message);
-  bytes.reserve(sizeof(SocketHeader) + length);
-  AppendHeader(type, tag, length, &bytes);
-  AppendTo(bytes, message);
+  std::string bytes = Serialize(message, sizeof(SocketHeader));
+  const SocketHeader header{
+      .length = static_cast<uint32_t>(bytes.size() - sizeof(SocketHeader)), .type = type, .tag = tag};
+  std::memcpy(bytes.data(), &header, sizeof(header));
   return bytes;
 }
 
