@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "recorded.h"

@@ -11,7 +11,7 @@
 
 #include "core/base/testing/fails.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"
 #include "raw_socket.h"

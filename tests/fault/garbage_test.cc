@@ -13,7 +13,7 @@
 #include "core/base/rng.h"
 #include "core/base/testing/fails.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/socket_address.h"
 #include "fault_fixture.h"
 #include "raw_rpc.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "fault_fixture.h"
 #include "raw_socket.h"
 #include "tdock/verbs.h"

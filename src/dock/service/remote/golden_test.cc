@@ -10,8 +10,7 @@
 
 #include "dock/service/remote/envelope.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/table/rows_data.h"

@@ -12,8 +12,7 @@
 #include "dock/service/remote/answer_gate.h"
 #include "dock/service/remote/envelope.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/store/warm_memory.h"
 

@@ -9,7 +9,7 @@
 #include "core/base/retry.h"
 #include "core/base/status.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/service.h"
 #include "tdock/verbs.h"
 

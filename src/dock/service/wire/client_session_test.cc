@@ -11,8 +11,7 @@
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "tdock/verbs.h"
 
 namespace tdock::service {

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status.h"
 #include "dock/service/wire/byte_writer.h"
-#include "dock/service/wire/fields.h"
 #include "dock/service/wire/messages.h"
 #include "tdock/options.h"
 #include "tdock/verbs.h"
@@ -228,7 +227,7 @@ class FieldSender {
   Out& out_;
 };
 
-// Zeros, and what `send` sends behind them.
+// Returns the bytes that `send` sends, behind zeros.
 template <class Send>
 std::string Sent(absl::Time now, size_t zeros, Send send) {
   ByteCounter counter;
@@ -500,8 +499,15 @@ class FieldReceiver {
 }  // namespace
 
 template <HasFields T>
-std::string Encode(const T& value, absl::Time now) {
-  return Sent(now, 0, [&](auto sender) { sender.Fields(value); });
+std::string Encode(const T& value, absl::Time now, size_t room) {
+  return Sent(now, room, [&](auto sender) { sender.Fields(value); });
+}
+
+template <HasFields T>
+size_t ByteSize(const T& value, absl::Time now) {
+  ByteCounter counter;
+  FieldSender(now, counter).Fields(value);
+  return counter.count();
 }
 
 template <HasFields T>
@@ -556,23 +562,6 @@ int64_t CountIn(absl::string_view message, int field, bool packed) {
   return count;
 }
 
-template <HasFields T>
-std::string Serialize(const T& message, size_t room) {
-  return Sent(absl::UnixEpoch(), room, [&](auto sender) { sender.Fields(message); });
-}
-
-template <HasFields T>
-size_t ByteSize(const T& message) {
-  ByteCounter counter;
-  FieldSender(absl::UnixEpoch(), counter).Fields(message);
-  return counter.count();
-}
-
-template <HasFields T>
-absl::StatusOr<T> Parse(absl::string_view bytes) {
-  return Decode<T>(bytes);
-}
-
 void AppendNumber(std::string& message, int field, uint64_t number) {
   message += Sent(absl::UnixEpoch(), 0, [&](auto sender) {
     sender.Key(field, kVarint);
@@ -580,20 +569,15 @@ void AppendNumber(std::string& message, int field, uint64_t number) {
   });
 }
 
-#define TDOCK_MESSAGE(T)                                       \
-  template std::string Encode(const T& value, absl::Time now); \
+#define TDOCK_MESSAGE(T)                                                    \
+  template std::string Encode(const T& value, absl::Time now, size_t room); \
+  template size_t ByteSize(const T& value, absl::Time now);                 \
   template absl::StatusOr<T> Decode(absl::string_view message, absl::Time now);
 TDOCK_FOR_EACH(TDOCK_MESSAGE, ColumnSpec, PartitionOptions, PartitionRequest, RegisterRequest, ConsumerRequest,
                PutRequest, FillRequest, TakeRequest, FetchRequest, LeaseRequest, RequeueRequest, StepRequest,
                PublishRequest, FindRequest, ImportRequest, ListRequest, ClearRequest, RowRequest, ListResult,
-               PartitionStatus, ConsumerStatus, RowStatus)
-#undef TDOCK_MESSAGE
-
-#define TDOCK_MESSAGE(T)                                                  \
-  template std::string Serialize(const message::T& message, size_t room); \
-  template size_t ByteSize(const message::T& message);                    \
-  template absl::StatusOr<message::T> Parse(absl::string_view bytes);
-TDOCK_FOR_EACH(TDOCK_MESSAGE, Hello, Welcome, Request, Cancel, Release, Reply, Rows)
+               PartitionStatus, ConsumerStatus, RowStatus, message::Hello, message::Welcome, message::Request,
+               message::Cancel, message::Release, message::Reply, message::Rows)
 #undef TDOCK_MESSAGE
 
 }  // namespace tdock::service

@@ -19,9 +19,12 @@
 
 namespace tdock::service {
 
-// The structs of requests.h and options.h: see the end of field_codec.cc.
+// The structs of requests.h, options.h and messages.h: see the end of field_codec.cc. `room`: zeros before the message.
 template <HasFields T>
-std::string Encode(const T& value, absl::Time now = absl::UnixEpoch());
+std::string Encode(const T& value, absl::Time now = absl::UnixEpoch(), size_t room = 0);
+// The size of what is encoded.
+template <HasFields T>
+size_t ByteSize(const T& value, absl::Time now = absl::UnixEpoch());
 // InvalidArgument for what cannot be such a message; the dock decides whether a request is valid.
 template <HasFields T>
 absl::StatusOr<T> Decode(absl::string_view message, absl::Time now = absl::UnixEpoch());

@@ -11,7 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "tdock/fields.h"
+#include "dock/service/wire/field_codec.h"
+#include "tdock/batch.h"
 #include "tdock/rows.h"
 
 namespace tdock::service {
@@ -192,7 +193,7 @@ struct Encoded {
   std::string bytes = {};
 };
 
-// What a verb returns. The first ones are the fields from 10 on, the number is 17.
+// The result of a verb. Structs are the fields from 10 on, in this order; the number is 17.
 using ReplyBody = std::variant<std::monostate, Names, PutResult, Taken, Rows, Remaining, RowIds, int64_t, Encoded>;
 
 struct Reply {
@@ -206,17 +207,17 @@ struct Reply {
 
 }  // namespace message
 
-// Defined for Hello, Welcome, Request, Cancel, Release, Reply and Rows, as the functions below.
-// The bytes of the message, behind `room` zeros.
+// For Hello, Welcome, Request, Cancel, Release, Reply and Rows. `room`: zeros before the message.
 template <HasFields T>
-std::string Serialize(const T& message, size_t room = 0);
-// The size of the serialized message.
-template <HasFields T>
-size_t ByteSize(const T& message);
+std::string Serialize(const T& message, size_t room = 0) {
+  return Encode(message, absl::UnixEpoch(), room);
+}
 // InvalidArgument for what cannot be such a message. Unknown fields are skipped; what is allocated is at most a small
 // multiple of the bytes.
 template <HasFields T>
-absl::StatusOr<T> Parse(absl::string_view bytes);
+absl::StatusOr<T> Parse(absl::string_view bytes) {
+  return Decode<T>(bytes);
+}
 
 // The rows of a taken or of rows; null for other replies.
 inline message::Rows* RowsIn(message::Reply& reply) {
@@ -224,5 +225,36 @@ inline message::Rows* RowsIn(message::Reply& reply) {
   return std::get_if<message::Rows>(&reply.body);
 }
 inline const message::Rows* RowsIn(const message::Reply& reply) { return RowsIn(const_cast<message::Reply&>(reply)); }
+
+// Nanoseconds on the wire: the largest int64 means never, the smallest the infinite past.
+int64_t ToWire(absl::Duration duration);
+absl::Duration DurationFromWire(int64_t nanoseconds);
+
+// The error of a call. A code that absl does not know becomes Unknown.
+void Encode(const absl::Status& status, message::Reply* reply);
+absl::Status StatusOf(const message::Reply& reply);
+
+// A request of the verb, with times as they are at `now`.
+template <class V>
+message::Request RequestOf(const typename V::Request& asked, absl::Time now = absl::UnixEpoch()) {
+  message::Request request{.verb = V::kNumber};
+  if constexpr (HasFields<typename V::Request>) request.body = Encode(asked, now);
+  return request;
+}
+// The batch that travels as a frame behind the request; null if it has none.
+template <class Request>
+auto BatchOf(Request& request) {
+  if constexpr (requires { request.batch; }) {
+    return &request.batch;
+  } else if constexpr (requires { request.image; }) {
+    return &request.image;
+  } else {
+    return static_cast<Batch*>(nullptr);
+  }
+}
+// True if a frame follows: a put's, a fill's, or an image.
+bool HasFrame(const message::Request& request);
+// A description of the request, for people.
+const char* NameOf(const message::Request& request);
 
 }  // namespace tdock::service

@@ -9,8 +9,7 @@
 #include "core/base/status.h"
 #include "dock/service/wire/distinct_rows.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
 #include "tdock/verbs.h"
 

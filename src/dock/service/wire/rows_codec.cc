@@ -9,7 +9,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
+#include "dock/service/wire/messages.h"
 #include "dock/table/rows_data.h"
 
 namespace tdock::service {

@@ -14,8 +14,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/table/rows_data.h"
 #include "tdock/verbs.h"
@@ -102,7 +101,7 @@ absl::Status SetReply(ExportedPartition image, Answer& answer) {
   return absl::OkStatus();
 }
 
-// What a verb returned, at `now`.
+// The result of a verb, at `now`.
 using message::Encoded;
 message::ReplyBody BodyOf(std::vector<std::string> names, absl::Time) { return message::Names{std::move(names)}; }
 message::ReplyBody BodyOf(std::vector<RowId> rows, absl::Time) { return message::RowIds{std::move(rows)}; }

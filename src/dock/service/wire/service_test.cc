@@ -10,7 +10,7 @@
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
 #include "dock/service/wire/testing/serve.h"
 #include "tdock/verbs.h"

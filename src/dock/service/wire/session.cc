@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "dock/local/served_dock.h"
-#include "dock/service/wire/fields.h"
+#include "dock/service/wire/messages.h"
 
 namespace tdock::service {
 

@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "dock/service/wire/fields.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/socket_address.h"
 
 namespace tdock::service {

@@ -15,8 +15,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/fields.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/rows_codec.h"
 
 namespace tdock::service {

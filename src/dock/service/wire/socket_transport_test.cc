@@ -12,7 +12,7 @@
 
 #include "core/base/testing/patience.h"
 #include "dock/service/wire/field_codec.h"
-#include "dock/service/wire/request_body.h"
+#include "dock/service/wire/messages.h"
 #include "dock/service/wire/socket_address.h"
 #include "dock/service/wire/socket_message.h"
 #include "dock/service/wire/testing/serve.h"
