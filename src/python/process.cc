@@ -3,13 +3,11 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <charconv>
 #include <cstring>
 #include <vector>
@@ -18,10 +16,6 @@
 
 namespace tdock::python {
 namespace {
-
-std::atomic<uint64_t> generation = 0;
-
-[[maybe_unused]] const int kCounted = pthread_atfork(nullptr, nullptr, [] { ++generation; });
 
 std::vector<int> OpenDescriptors() {
   std::vector<int> all;
@@ -73,8 +67,6 @@ void CloseInheritedSockets(const std::set<std::string>& addresses) {
     }
   }
 }
-
-uint64_t ProcessGeneration() { return generation.load(std::memory_order_relaxed); }
 
 bool IsMainThread() { return getpid() == gettid(); }
 

@@ -12,10 +12,9 @@
 #include <string>
 #include <utility>
 
-namespace tdock::python {
+#include "core/base/process_generation.h"
 
-// The number of forks between the process that loaded this module and this one.
-uint64_t ProcessGeneration();
+namespace tdock::python {
 
 // Whether Python runs its signal handlers in this thread.
 bool IsMainThread();

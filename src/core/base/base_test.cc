@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/base/huge_pages.h"
+#include "core/base/ranges.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
@@ -357,6 +358,22 @@ TEST(Status, AnnotateKeepsTheCode) {
   const absl::Status status = Annotate(absl::NotFoundError("no such row"), "stage reward");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "stage reward: no such row");
+}
+
+TEST(Ranges, AreDisjointAndJoinWhereTheyMeet) {
+  Ranges ranges;
+  EXPECT_TRUE(ranges.Add(10, 20));
+  EXPECT_TRUE(ranges.Add(30, 40));
+  for (const auto& [begin, end] :
+       {std::pair(10, 20), {0, 11}, {19, 21}, {12, 13}, {25, 35}, {0, 100}, {39, 40}, {5, 4}}) {
+    EXPECT_FALSE(ranges.Add(static_cast<uint64_t>(begin), static_cast<uint64_t>(end))) << begin << " to " << end;
+  }
+  EXPECT_TRUE(ranges.Add(15, 15));
+  EXPECT_EQ(ranges.total(), 20u);
+  EXPECT_TRUE(ranges.Add(20, 30));
+  EXPECT_FALSE(ranges.Add(29, 31));
+  EXPECT_TRUE(ranges.Add(0, 10));
+  EXPECT_EQ(ranges.total(), 40u);
 }
 
 }  // namespace
