@@ -17,6 +17,13 @@ tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
 tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::SSL
              OpenSSL::Crypto nghttp2)
 
+# Asio takes long to compile, and is known to one source.
+tdock_module(core/net COLD USES core/tensor LINKS absl::flat_hash_map PRIVATE_LINKS Boost::headers OpenSSL::SSL OpenSSL::Crypto
+             ALONE loop.cc)
+if(TDOCK_SANITIZE MATCHES "thread")  # which does not know fences; what they order, locks order as well
+  target_compile_definitions(tdock_core_net PRIVATE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+endif()
+
 # Boost.Beast takes long to compile, and is known to one source.
 tdock_module(core/http USES core/base PRIVATE_LINKS Boost::headers ALONE server.cc connection.cc)
 if(TDOCK_SANITIZE MATCHES "thread")  # which does not know fences; what they order, locks order as well
