@@ -56,11 +56,7 @@ endif()
 # ---- Several processes.
 tdock_module(runtime/mesh COLD USES core/tensor)
 tdock_module(runtime/dispatch COLD USES runtime/mesh)
-tdock_module(runtime/processes COLD USES runtime/dispatch PRIVATE_LINKS ${CMAKE_DL_LIBS})
-tdock_module(runtime/control NO_TSAN USES runtime/processes core/rpc)
-tdock_plugin(runtime/control/plugin USES runtime/control)
-target_compile_definitions(tdock_runtime_processes PRIVATE
-                           TDOCK_RUNTIME_PLUGIN="$<TARGET_FILE_NAME:tdock_runtime_control_plugin>")
+tdock_module(runtime/control USES runtime/dispatch core/net)
 
 # ---- The Python package.
 tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtime/control)
@@ -153,7 +149,7 @@ tdock_test_suites(trainer/rollout_servers/testing TORCH USES core/http trainer/r
 tdock_module(trainer/rollout_servers TORCH COLD USES trainer/rollout_servers/wire trainer/stages trainer/reward/external
              LINKS nlohmann_json::nlohmann_json TEST_USES trainer/rollout_servers/testing)
 tdock_module(trainer/loop TORCH COLD USES trainer/stages trainer/rollout_servers trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
-tdock_module(trainer/distributed TORCH COLD USES trainer/loop runtime/mesh runtime/processes runtime/rendezvous
+tdock_module(trainer/distributed TORCH COLD USES trainer/loop runtime/mesh runtime/control runtime/rendezvous
              runtime/replica runtime/collective/nccl)
 if(TARGET trainer_distributed_test)
   add_dependencies(trainer_distributed_test tdock_dock_shared_plugin)

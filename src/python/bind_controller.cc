@@ -31,7 +31,7 @@
 #include "python/process.h"
 #include "python/values.h"
 #include "python/wait.h"
-#include "runtime/control/rpc_controller.h"
+#include "runtime/control/processes.h"
 #include "runtime/dispatch/worker_group.h"
 #include "runtime/mesh/resource_pool.h"
 
@@ -194,18 +194,16 @@ struct PyController {
     if (world_size < 1 || options.silence <= absl::ZeroDuration()) {
       Raise(absl::InvalidArgumentError("a controller needs a positive world_size and silence"));
     }
-    RaiseIfError(CheckMayConnect(options.listen));
     absl::StatusOr<std::unique_ptr<runtime::Controller>> opened = absl::UnknownError("not opened");
     {
       const GilRelease release;
-      opened = runtime::OpenRpcController(options);
+      opened = runtime::OpenController(options);
     }
     first_rank = is_rank_zero ? 1 : 0;
     ranks = world_size;
     controller =
         OfThisProcess<runtime::Controller>(std::shared_ptr<runtime::Controller>(ValueOrRaise(std::move(opened))));
     RememberAddress(controller->address());
-    RememberRpc(controller.get());
   }
   ~PyController() { Close(); }
   PyController(const PyController&) = delete;
@@ -382,16 +380,14 @@ struct PySession {
                                          .connect_timeout = Seconds(connect_timeout, "connect_timeout"),
                                          .silence = Seconds(silence, "silence"),
                                          .in_order = true};
-    RaiseIfError(CheckMayConnect(options.controller));
     absl::StatusOr<std::unique_ptr<runtime::WorkerSession>> joined = absl::UnknownError("not joined");
     {
       const GilRelease release;
-      joined = runtime::JoinRpcController(options);
+      joined = runtime::JoinController(options);
     }
     session = OfThisProcess<ServedSession>(
         std::make_shared<ServedSession>(ValueOrRaise(std::move(joined)), calls.inbox.get()));
     RememberAddress(options.controller);
-    RememberRpc(session.get());
   }
   ~PySession() { Close(); }
   PySession(const PySession&) = delete;

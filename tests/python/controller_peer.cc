@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/testing/patience.h"
-#include "runtime/control/rpc_controller.h"
+#include "runtime/control/processes.h"
 #include "runtime/dispatch/method.h"
 #include "runtime/dispatch/worker_group.h"
 #include "tdock/column.h"
@@ -37,7 +37,7 @@ std::string Token() {
 absl::Time Soon() { return absl::Now() + kPatience; }
 
 absl::Status Control(int workers) {
-  TDOCK_ASSIGN_OR_RETURN(const auto controller, OpenRpcController({.token = Token(), .world_size = workers + 1}));
+  TDOCK_ASSIGN_OR_RETURN(const auto controller, OpenController({.token = Token(), .world_size = workers + 1}));
   std::printf("%s\n", controller->address().c_str());
   std::fflush(stdout);
   TDOCK_RETURN_IF_ERROR(controller->AwaitWorkers(Soon()));
@@ -74,8 +74,7 @@ absl::Status Work(const std::string& address, int rank, int world_size) {
   TDOCK_RETURN_IF_ERROR(table.Serve(kScore, &Score));
   TDOCK_ASSIGN_OR_RETURN(
       const auto session,
-      JoinRpcController(
-          {.controller = address, .token = Token(), .rank = rank, .world_size = world_size, .name = "cpp"}));
+      JoinController({.controller = address, .token = Token(), .rank = rank, .world_size = world_size, .name = "cpp"}));
   TDOCK_ASSIGN_OR_RETURN(const Value welcome, session->AwaitWelcome(Soon()));
   session->Notify("log", absl::StrCat("welcomed with ", welcome.Describe()));
   return session->Serve(table);

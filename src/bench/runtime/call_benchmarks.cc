@@ -1,9 +1,10 @@
 // What a call of a controller to workers in other processes costs.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,10 +12,9 @@
 #include "absl/time/clock.h"
 #include "bench/runtime/runtime_benchmarks.h"
 #include "bench/runtime/workers.h"
-#include "core/base/mutex.h"
-#include "core/rpc/stream_client.h"
+#include "core/net/channel.h"
+#include "runtime/control/processes.h"
 #include "runtime/dispatch/worker_group.h"
-#include "runtime/processes/processes.h"
 #include "tdock/column.h"
 
 namespace tdock::bench {
@@ -117,19 +117,15 @@ class CallRuns {
 };
 
 // Messages to one process and back, and nothing else.
-class BareEcho {
+class BareEcho final : net::Recipient {
  public:
   explicit BareEcho(const Settings& settings) : clock_(settings.clock), calls_(settings.quick ? 20 : 1000) {}
 
   absl::Status SetUp(bool quick) {
     TDOCK_ASSIGN_OR_RETURN(worker_, StartWorker({"echo"}, quick));
     TDOCK_ASSIGN_OR_RETURN(const std::string address, worker_->ReadLine(kWorkersStart));
-    TDOCK_ASSIGN_OR_RETURN(client_, rpc::StreamClient::Connect({.target = address, .prompt_streams = true}));
-    stream_ = client_->Open(
-        kBareEcho, [this](rpc::Pieces) { Answered(absl::OkStatus()); },
-        [this](const absl::Status& status) {
-          Answered(status.ok() ? absl::UnavailableError("the echo has ended") : status);
-        });
+    TDOCK_ASSIGN_OR_RETURN(channel_, net::Channel::Connect({.address = address, .role = net::Role::kWorkers}, "",
+                                                           absl::Now() + kCallTime));
     return absl::OkStatus();
   }
 
@@ -139,34 +135,23 @@ class BareEcho {
   }
 
  private:
-  absl::Status RoundTrip() {
-    MutexLock lock(mu_);
-    const int64_t before = answers_;
-    stream_->Send({message_});
-    const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kCallTime);
-    while (answers_ == before && ended_.ok() && std::chrono::steady_clock::now() < deadline) {
-      changed_.WaitUntil(mu_, deadline);
-    }
-    TDOCK_RETURN_IF_ERROR(ended_);
-    return answers_ > before ? absl::OkStatus() : absl::DeadlineExceededError("the echo of a message did not come");
+  uint32_t MaxBytes(uint8_t type) const override { return type == kBareEcho ? kEchoBytes : 0; }
+  absl::Status OnData(uint64_t, uint64_t, std::span<const std::byte>) override {
+    return absl::InvalidArgumentError("an echo of data");
   }
-  void Answered(const absl::Status& status) {
-    const MutexLock lock(mu_);
-    ++answers_;
-    ended_.Update(status);
-    changed_.NotifyAll();
+  absl::Status RoundTrip() {
+    const absl::Time deadline = absl::Now() + kCallTime;
+    channel_->out().Add(net::MessageOf(kBareEcho, 0, std::string(kEchoBytes, 'x')));
+    TDOCK_RETURN_IF_ERROR(channel_->Flush(deadline));
+    TDOCK_ASSIGN_OR_RETURN(const net::Inbox::Message answer, channel_->Receive(*this, deadline));
+    return answer.body.size() == kEchoBytes ? absl::OkStatus() : absl::InternalError("not what was sent");
   }
 
+  static constexpr uint32_t kEchoBytes = 64;
   Clock& clock_;
   const int calls_;
-  const Buffer message_ = Buffer::CopyOf(std::vector<std::byte>(64));
   std::unique_ptr<ChildProcess> worker_;
-  std::unique_ptr<rpc::StreamClient> client_;
-  Mutex mu_;
-  CondVar changed_;
-  int64_t answers_ TDOCK_GUARDED_BY(mu_) = 0;
-  absl::Status ended_ TDOCK_GUARDED_BY(mu_);
-  std::unique_ptr<rpc::ClientStream> stream_;  // its callbacks use what is above
+  std::unique_ptr<net::Channel> channel_;
 };
 
 absl::StatusOr<Prepared> PrepareCalls(const Settings& settings) {

@@ -12,10 +12,10 @@
 #include "bench/runtime/reduction_runs.h"
 #include "bench/runtime/training_memory.h"
 #include "core/base/status.h"
-#include "core/rpc/stream_server.h"
+#include "core/net/server.h"
 #include "dock/shared/shared_dock.h"
+#include "runtime/control/processes.h"
 #include "runtime/dispatch/method_table.h"
-#include "runtime/processes/processes.h"
 #include "trainer/distributed/weight_transfer.h"
 
 namespace tdock::bench {
@@ -31,26 +31,31 @@ absl::Status ServeForEver() {
   for (;;) ::pause();
 }
 
-class EchoHandler final : public rpc::CallHandler {
+class EchoHandler final : public net::Handler {
  public:
-  explicit EchoHandler(std::shared_ptr<rpc::CallSink> sink) : sink_(std::move(sink)) {}
-  void OnMessage(rpc::Pieces message) override {
-    rpc::Message answer;
-    for (const std::span<const std::byte> piece : message) answer.push_back(Buffer::CopyOf(piece));
-    sink_->Send(std::move(answer));
+  explicit EchoHandler(std::weak_ptr<net::Connection> connection) : connection_(std::move(connection)) {}
+
+  uint32_t MaxBytes(uint8_t type) const override { return type == kBareEcho ? 1024 : 0; }
+  absl::Status OnMessage(const net::MessageHeader& header, absl::string_view body) override {
+    connection_.lock()->Send(net::MessageOf(header.type, header.tag, body));
+    return absl::OkStatus();
   }
-  void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
-  void OnGone() override {}
+  absl::Status OnData(uint64_t, uint64_t, std::span<const std::byte>) override {
+    return absl::InvalidArgumentError("an echo of data");
+  }
+  void OnClosed(const absl::Status&) override {}
 
  private:
-  const std::shared_ptr<rpc::CallSink> sink_;
+  const std::weak_ptr<net::Connection> connection_;
 };
 
 absl::Status Echo() {
-  TDOCK_ASSIGN_OR_RETURN(const auto server, rpc::StreamServer::Start({}, [](absl::string_view, auto sink) {
-                           return std::make_shared<EchoHandler>(std::move(sink));
-                         }));
-  Say(absl::StrCat("127.0.0.1:", server->port()));
+  const auto welcome = [](const std::shared_ptr<net::Connection>& connection, absl::string_view) {
+    return net::Welcome{.handler = std::make_unique<EchoHandler>(connection)};
+  };
+  TDOCK_ASSIGN_OR_RETURN(const auto server, net::Server::Make({.role = net::Role::kWorkers, .welcome = welcome}));
+  TDOCK_RETURN_IF_ERROR(server->ListenOnTcp({}));
+  Say(server->tcp_address());
   return ServeForEver();
 }
 

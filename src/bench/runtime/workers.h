@@ -1,6 +1,6 @@
 // The other processes of these benchmarks: `tdock-bench --worker KIND ARGUMENT…`.
 //
-//   echo                  answers each message of a stream with the same; prints its address first
+//   echo                  answers each message of a connection with the same; prints its address first
 //   call ADDRESS RANK     a worker of the controller at the address
 //   weights ADDRESS       receives versions 1, 2 and so on of the weights through the dock at the address; prints
 //                         "ready", and after each its checksum
@@ -8,6 +8,7 @@
 //   memory PORT RANK RANKS  a rank that trains a large model (training_memory.h)
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ inline constexpr int kCallWorkers = 8;
 // To all of them, as it is; or its rows divided over them.
 inline constexpr runtime::Method<runtime::PerRank<MetaBatch>(MetaBatch)> kEchoAll{"echo_all", runtime::Mode::kOneToAll};
 inline constexpr runtime::Method<MetaBatch(MetaBatch)> kEchoRows{"echo_rows", runtime::Mode::kDpComputeProto};
-inline constexpr char kBareEcho[] = "/bench/echo";
+// The type of message of a bare echo.
+inline constexpr uint8_t kBareEcho = 64;
 
 // A Llama whose weights are 500 MB of float32, or 4 MB; all of them are trained. Equal seeds give equal weights.
 model::Decoder TransferredModel(bool quick, uint64_t seed);

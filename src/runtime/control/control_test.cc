@@ -1,23 +1,31 @@
 // Controllers and workers over real connections, each with threads of its own in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/patience.h"
-#include "core/rpc/stream_client.h"
+#include "core/net/channel.h"
+#include "core/net/endpoint.h"
 #include "runtime/control/messages.h"
-#include "runtime/control/rpc_controller.h"
+#include "runtime/control/parcel_connection.h"
+#include "runtime/control/processes.h"
 #include "tdock/column.h"
 
 namespace tdock::runtime {
@@ -43,6 +51,37 @@ MetaBatch Numbers(int64_t rows, int64_t per_row = 1) {
   return MetaBatch(batch, {{"step", 7}});
 }
 
+// A data message.
+std::string Data(const std::string& bytes) {
+  return net::MessageOf(net::kData, 0, std::string(sizeof(net::DataPrefix), '\0') + bytes);
+}
+
+class Nobody final : public net::Recipient {
+ public:
+  uint32_t MaxBytes(uint8_t type) const override { return type == net::kGoodbye ? net::kMaxWelcomeBytes : 0; }
+  absl::Status OnData(uint64_t, uint64_t, std::span<const std::byte>) override { return absl::UnknownError("data"); }
+};
+
+// What a reader makes of bytes: the last parcel that is complete.
+absl::StatusOr<std::optional<Parcel>> Read(std::span<const std::byte> bytes) {
+  ParcelReader reader;
+  absl::StatusOr<std::optional<Parcel>> read = std::nullopt;
+  while (read.ok() && !bytes.empty()) {
+    const std::span<std::byte> room = reader.Room(bytes.size());
+    std::copy_n(bytes.begin(), room.size(), room.begin());
+    bytes = bytes.subspan(room.size());
+    read = reader.Fill(room.size());
+  }
+  return read;
+}
+
+std::string BytesOf(const Parcel& parcel) {
+  std::string bytes;
+  const PackedParcel packed = *Pack(parcel);
+  for (const auto piece : packed.pieces) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  return bytes;
+}
+
 // A worker with a thread.
 class TestWorker {
  public:
@@ -58,7 +97,7 @@ class TestWorker {
                            })
                     .ok(),
                 "");
-    auto joined = JoinRpcController(options);
+    auto joined = JoinController(options);
     TDOCK_CHECK(joined.ok(), joined.status().ToString());
     session_ = *std::move(joined);
     thread_ = std::thread([this] {
@@ -103,7 +142,7 @@ class Control : public testing::Test {
     options.world_size = workers + 1;
     options.token = "secret";
     options.silence = kNever;
-    auto opened = OpenRpcController(options);
+    auto opened = OpenController(options);
     ASSERT_TRUE(opened.ok()) << opened.status();
     controller_ = *std::move(opened);
     for (int rank = 1; rank <= workers; ++rank) workers_.push_back(Join(rank));
@@ -120,6 +159,11 @@ class Control : public testing::Test {
             .name = "ref",
             .connect_timeout = kPatience,
             .silence = kNever};
+  }
+  net::ServerAddress Server(net::Role role = net::Role::kWorkers) const {
+    return {.address = controller_->address(),
+            .credentials = *net::Credentials::Load({.token = "secret"}, net::Tls::Side::kClient),
+            .role = role};
   }
   std::unique_ptr<TestWorker> Join(int rank) {
     WorkerOptions options = OptionsOf(rank);
@@ -214,7 +258,7 @@ TEST_F(Control, DifferentMethodsRunAtTheSameTime) {
 }
 
 TEST_F(Control, AControllerThatIsNoRankHasWorkersFromRankZeroOnWhichMayKeepTheOrderOfCalls) {
-  controller_ = *OpenRpcController({.token = "secret", .world_size = 2, .is_rank_zero = false, .silence = kNever});
+  controller_ = *OpenController({.token = "secret", .world_size = 2, .is_rank_zero = false, .silence = kNever});
   world_size_ = 2;
   std::vector<std::shared_ptr<WorkerLink>> links;
   for (const int rank : {0, 1}) {
@@ -247,7 +291,7 @@ TEST_F(Control, ACallEndsAtItsDeadlineAndItsLateResultIsIgnored) {
 
 TEST_F(Control, RanksThatDisagreeAreRefusedWithOneErrorForAll) {
   world_size_ = 3;
-  controller_ = *OpenRpcController(
+  controller_ = *OpenController(
       {.token = "secret", .world_size = 3, .setup = {{"actor.lr", "1e-6"}, {"seed", "1"}}, .silence = kNever});
   WorkerOptions same = OptionsOf(1), other = OptionsOf(2);
   same.setup = {{"actor.lr", "1e-6"}, {"seed", "1"}};
@@ -262,7 +306,7 @@ TEST_F(Control, RanksThatDisagreeAreRefusedWithOneErrorForAll) {
 }
 
 TEST_F(Control, AnotherSizeOfTheWorldAndARankThatIsTakenAreRefused) {
-  controller_ = *OpenRpcController({.token = "secret", .world_size = 3, .silence = kNever});
+  controller_ = *OpenController({.token = "secret", .world_size = 3, .silence = kNever});
   WorkerOptions options = OptionsOf(1);
   options.world_size = 4;
   TestWorker wrong(options), right(OptionsOf(2));
@@ -271,14 +315,14 @@ TEST_F(Control, AnotherSizeOfTheWorldAndARankThatIsTakenAreRefused) {
   EXPECT_EQ(wrong.End(), refused);
   EXPECT_EQ(right.End(), refused);
 
-  controller_ = *OpenRpcController({.token = "secret", .world_size = 3, .silence = kNever});
+  controller_ = *OpenController({.token = "secret", .world_size = 3, .silence = kNever});
   TestWorker first(OptionsOf(1)), again(OptionsOf(1));
   const absl::Status twice = controller_->AwaitWorkers(Late());
   EXPECT_TRUE(absl::IsAlreadyExists(twice)) << twice;
 }
 
 TEST_F(Control, RanksThatDoNotComeAreNamed) {
-  controller_ = *OpenRpcController({.token = "secret", .world_size = 4, .silence = kNever});
+  controller_ = *OpenController({.token = "secret", .world_size = 4, .silence = kNever});
   world_size_ = 4;
   TestWorker second(OptionsOf(2));
   EXPECT_TRUE(Eventually([&] { return controller_->name(2) == "ref"; }));
@@ -288,36 +332,97 @@ TEST_F(Control, RanksThatDoNotComeAreNamed) {
 }
 
 TEST_F(Control, AWorkerWithoutTheTokenDoesNotJoin) {
-  controller_ = *OpenRpcController({.token = "secret", .world_size = 2, .silence = kNever});
+  controller_ = *OpenController({.token = "secret", .world_size = 2, .silence = kNever});
   WorkerOptions options = OptionsOf(1);
   options.world_size = 2;
   options.token = "guess";
-  auto joined = JoinRpcController(options);
-  ASSERT_TRUE(joined.ok());  // the refusal comes with the first answer
-  EXPECT_TRUE(absl::IsUnavailable((*joined)->AwaitWelcome(Late()).status()));
+  EXPECT_THAT(JoinController(options).status(), Fails(absl::StatusCode::kUnauthenticated, {"rank 1", "the token"}));
+  options.token = "";
+  EXPECT_THAT(JoinController(options).status(), Fails(absl::StatusCode::kUnauthenticated, {"has none"}));
   EXPECT_TRUE(absl::IsDeadlineExceeded(controller_->AwaitWorkers(absl::Now() + absl::Milliseconds(100))));
 }
 
+TEST_F(Control, AWorkerWaitsForItsControllerToBegin) {
+  net::Endpoint endpoint{.host = "127.0.0.1"};
+  net::ListeningSockets before = *net::ListenOn(endpoint);
+  endpoint.port = before.port;
+  WorkerOptions options{
+      .controller = endpoint.ToString(), .token = "secret", .world_size = 2, .connect_timeout = kPatience};
+  absl::StatusOr<std::unique_ptr<WorkerSession>> joined = absl::UnknownError("not yet");
+  std::thread worker([&] { joined = JoinController(options); });
+  // Its first attempt is not answered.
+  EXPECT_TRUE(Eventually([&] {
+    const FileDescriptor attempt(accept(before.sockets[0]->fd(), nullptr, nullptr));
+    return attempt.fd() >= 0;
+  }));
+  before.sockets.clear();
+  auto opened = OpenController({.listen = endpoint.ToString(), .token = "secret", .world_size = 2, .silence = kNever});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  controller_ = *std::move(opened);
+  worker.join();
+  EXPECT_TRUE(joined.ok()) << joined.status();
+  EXPECT_TRUE(controller_->AwaitWorkers(Late()).ok());
+  options.controller = "127.0.0.1:1";
+  options.connect_timeout = absl::Milliseconds(50);
+  EXPECT_THAT(JoinController(options).status(), Fails(absl::StatusCode::kUnavailable, {"127.0.0.1:1"}));
+}
+
+TEST_F(Control, AClientOfADockIsRefused) {
+  controller_ = *OpenController({.token = "secret", .world_size = 2, .silence = kNever});
+  const auto channel = net::Channel::Connect(Server(net::Role::kDock), "", Late());
+  EXPECT_THAT(channel.status(), Fails(absl::StatusCode::kFailedPrecondition, {"controller", "dock server"}));
+}
+
+TEST_F(Control, BytesOfSomethingElseDoNoHarm) {
+  controller_ = *OpenController({.token = "secret", .world_size = 2, .silence = kNever});
+  world_size_ = 2;
+  const net::Endpoint endpoint = *net::ParseEndpoint(controller_->address(), "");
+  std::string garbage(1 << 16, '\0');
+  std::generate(garbage.begin(), garbage.end(), [state = uint32_t{1}]() mutable {
+    return static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
+  });
+  for (const std::string& bytes : {garbage, std::string("GET / HTTP/1.1\r\n\r\n"), std::string()}) {
+    const auto socket = *net::ConnectTo(endpoint, Late());
+    send(socket->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    shutdown(socket->fd(), SHUT_WR);
+    std::array<char, 1024> answer;
+    EXPECT_TRUE(Eventually([&] {
+      const ssize_t got = recv(socket->fd(), answer.data(), answer.size(), 0);
+      return got == 0 || (got < 0 && errno == ECONNRESET);
+    }));
+  }
+  // The same by one who has the token: messages with no place here, data of no parcel, and parcels of other bytes.
+  const std::string parcel = net::MessageOf(kParcel, 0, "");
+  for (const std::string& bytes : {net::MessageOf(99, 0, ""), net::MessageOf(kParcel, 0, "?"), Data("?"),
+                                   parcel + Data(garbage.substr(0, 1 << 15)), parcel + parcel}) {
+    const auto channel = *net::Channel::Connect(Server(), "", Late());
+    channel->out().Add(bytes);
+    ASSERT_TRUE(channel->Flush(Late()).ok());
+    Nobody nobody;
+    const absl::Status refused = channel->Receive(nobody, Late()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  }
+  workers_.push_back(Join(1));
+  EXPECT_TRUE(controller_->AwaitWorkers(Late()).ok());
+  ASSERT_TRUE(controller_->Welcome(Value("hello")).ok());
+  EXPECT_EQ(*Group().Call(kDouble, std::vector<int64_t>{3}), (std::vector<int64_t>{6}));
+}
+
 TEST_F(Control, AWorkerThatSaysNothingForLongIsGone) {
-  controller_ = *OpenRpcController({.token = "secret", .world_size = 2, .silence = absl::Milliseconds(200)});
+  controller_ = *OpenController({.token = "secret", .world_size = 2, .silence = absl::Milliseconds(200)});
   // Speaks the protocol, but shows no sign of life after its hello.
-  const auto client =
-      *rpc::StreamClient::Connect({.target = controller_->address(), .token = "secret", .connect_timeout = kPatience});
-  const auto stream = client->Open(
-      kJoinMethod, [](rpc::Pieces) {}, [](const absl::Status&) {});
-  const auto hello =
-      ToMessages(MessageOf("hello", {{"protocol", kWorkersProtocol}, {"rank", 1}, {"world_size", 2}, {"name", "ref"}}));
-  for (const rpc::Message& message : *hello) stream->Send(message);
+  const auto channel = *net::Channel::Connect(Server(), "", Late());
+  PackedParcel hello =
+      *Pack(MessageOf("hello", {{"protocol", kWorkersProtocol}, {"rank", 1}, {"world_size", 2}, {"name", "ref"}}));
+  channel->out().Add(net::MessageOf(kParcel, 0, ""));
+  channel->out().AddData(0, 0, std::move(hello.pieces), std::move(hello.owner));
+  ASSERT_TRUE(channel->Flush(Late()).ok());
   // On a loaded machine, it may be gone as soon as it has joined.
   ASSERT_TRUE(Eventually([&] { return controller_->name(1) == "ref"; }));
-  absl::Notification done;
-  absl::Status status;
-  controller_->worker(1)->Invoke("double", {Value(1)}, absl::InfiniteFuture(), [&](const absl::StatusOr<Value>& value) {
-    status = value.status();
-    done.Notify();
-  });
-  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
-  EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, {"rank 1 (ref)", "no sign"}));
+  const FutureValue called(Clock::Real());
+  controller_->worker(1)->Invoke("double", {Value(1)}, absl::InfiniteFuture(),
+                                 [called](const absl::StatusOr<Value>& value) { called.Set(value); });
+  EXPECT_THAT(called.Get(Late()).status(), Fails(absl::StatusCode::kUnavailable, {"rank 1 (ref)", "no sign"}));
 }
 
 TEST_F(Control, AWorkerLeavesAControllerThatIsGone) {
@@ -329,12 +434,12 @@ TEST_F(Control, AWorkerLeavesAControllerThatIsGone) {
 
 TEST_F(Control, AWorkerMayLeaveWhileItGivesASignOfLife) {
   for (int round = 0; round < 100; ++round) {
-    const auto controller = *OpenRpcController({.token = "secret", .world_size = 2});
-    const auto session = *JoinRpcController({.controller = controller->address(),
-                                             .token = "secret",
-                                             .rank = 1,
-                                             .world_size = 2,
-                                             .connect_timeout = kPatience});
+    const auto controller = *OpenController({.token = "secret", .world_size = 2});
+    const auto session = *JoinController({.controller = controller->address(),
+                                          .token = "secret",
+                                          .rank = 1,
+                                          .world_size = 2,
+                                          .connect_timeout = kPatience});
     ASSERT_TRUE(controller->AwaitWorkers(Late()).ok());
     ASSERT_TRUE(controller->Welcome(Value("hello")).ok());  // its first sign of life follows
     ASSERT_TRUE(session->AwaitWelcome(Late()).ok());
@@ -355,38 +460,42 @@ TEST(Values, ComeBackAsTheyWere) {
                                     {"another batch", Numbers(2)}};
   Parcel parcel = MessageOf("test");
   SetValue("value", value, parcel);
-  ParcelReader reader;
-  std::optional<Parcel> read;
-  const auto messages = ToMessages(parcel);
-  for (const rpc::Message& message : *messages) {
-    std::vector<std::span<const std::byte>> pieces;
-    for (const Buffer& buffer : message) pieces.push_back(buffer.bytes());
-    read = *reader.Feed(pieces);
-  }
+  const std::string bytes = BytesOf(parcel);
+  const std::optional<Parcel> read = *Read(std::as_bytes(std::span(bytes)));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(*ValueIn(*read, "value"), value);
 }
 
-TEST(Parcels, AreRefusedWhereverOneBitIsWrong) {
+TEST(Parcels, AreRefusedWhereverOneBitOutsideOfTheirBlocksIsWrong) {
   Parcel parcel = MessageOf("test", {{"number", 1}});
-  SetValue("value", Value(Numbers(3)), parcel);
-  std::string bytes;
-  const auto messages = ToMessages(parcel);
-  for (const rpc::Message& message : *messages) {
-    for (const Buffer& buffer : message) {
-      bytes.append(reinterpret_cast<const char*>(buffer.data()), buffer.size());
-    }
-  }
+  SetValue("value", Value(Numbers(0)), parcel);  // without blocks, whose checksums are those of data messages
+  const std::string bytes = BytesOf(parcel);
   int refused = 0;
   for (size_t bit = 0; bit < bytes.size() * 8; bit += 3) {
     std::string damaged = bytes;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
-    ParcelReader reader;
-    const std::span<const std::byte> piece = std::as_bytes(std::span(damaged));
-    const auto read = reader.Feed({&piece, 1});
+    const auto read = Read(std::as_bytes(std::span(damaged)));
     if (!read.ok() || !read->has_value()) ++refused;  // or more is awaited
   }
   EXPECT_GT(refused, static_cast<int>(bytes.size() * 8 / 3 * 9 / 10));  // but the header's zeros mean nothing
+}
+
+TEST(Parcels, TakeMemoryAsTheirBytesArrive) {
+  ParcelReader reader;
+  std::span<std::byte> room = reader.Room(SIZE_MAX);
+  const uint64_t length = uint64_t{3} << 30;
+  ASSERT_GE(room.size(), sizeof(length));
+  std::memset(room.data(), 0, room.size());
+  std::memcpy(room.data(), &length, sizeof(length));
+  size_t arrived = room.size();
+  ASSERT_TRUE(reader.Fill(arrived).ok());
+  for (int i = 0; i < 8; ++i) {
+    room = reader.Room(SIZE_MAX);
+    EXPECT_LE(arrived + room.size(), std::max<size_t>(1 << 20, 2 * arrived));
+    std::memset(room.data(), 0, room.size());
+    arrived += room.size();
+    ASSERT_TRUE(reader.Fill(room.size()).ok());
+  }
 }
 
 }  // namespace

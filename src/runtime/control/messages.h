@@ -6,7 +6,8 @@
 //                             notice {kind, text}
 //   controller ──► worker     welcome {value}
 //                             call {id, method, arguments}
-//                             end {status}                                       last
+//                             end {status}                                       last: the worker then closes the
+//                             connection
 //   both                      beat {}                                            a sign of life
 #pragma once
 
@@ -21,7 +22,6 @@
 
 namespace tdock::runtime {
 
-inline constexpr char kJoinMethod[] = "/tdock.v1.Workers/Join";
 inline constexpr int64_t kWorkersProtocol = 1;
 
 // The fact that says which message it is.

@@ -1,9 +1,10 @@
 #include "runtime/control/parcel.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
-#include <span>
+#include <deque>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,24 +16,28 @@ namespace {
 
 constexpr size_t kAlignment = EncodedFrame::kAlignment;
 constexpr size_t kFixedBytes = 16;  // the length of the parcel and the number of frames
+constexpr size_t kFirstBytes = 1 << 20;
 
 size_t RoundUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
-Buffer OwnText(std::string text) {
-  auto owner = std::make_shared<const std::string>(std::move(text));
-  return Buffer::Wrap(owner->data(), owner->size(), owner);
-}
+// The memory that the pieces of a parcel point to.
+struct Owner {
+  std::deque<std::string> headers = {};
+  std::vector<Buffer> blocks = {};
+};
 
 // Adds the parts of a frame, which end where the next one may begin; returns their size.
-size_t AddFrame(EncodedFrame frame, std::vector<Buffer>& pieces) {
-  static const std::string kZeros(kAlignment, '\0');
+size_t AddFrame(EncodedFrame frame, Owner& owner, std::vector<std::span<const std::byte>>& pieces) {
+  static constexpr std::array<std::byte, kAlignment> kZeros{};
   size_t size = frame.header.size();
-  pieces.push_back(OwnText(std::move(frame.header)));
+  owner.headers.push_back(std::move(frame.header));
+  pieces.push_back(std::as_bytes(std::span(owner.headers.back())));
   for (Buffer& block : frame.blocks) {
     const size_t whole = RoundUp(block.size()), rest = whole - block.size();
     size += whole;
-    pieces.push_back(std::move(block));
-    if (rest > 0) pieces.push_back(Buffer::Wrap(kZeros.data(), rest, nullptr));
+    pieces.push_back(block.bytes());
+    owner.blocks.push_back(std::move(block));
+    if (rest > 0) pieces.push_back(std::span(kZeros).first(rest));
   }
   return size;
 }
@@ -58,22 +63,23 @@ std::string Parcel::Text(const std::string& name) const {
   return value == nullptr ? std::string() : *value;
 }
 
-absl::StatusOr<std::vector<rpc::Message>> ToMessages(const Parcel& parcel, const ParcelLimits& limits) {
+absl::StatusOr<PackedParcel> Pack(const Parcel& parcel, const ParcelLimits& limits) {
   if (parcel.batches.size() + 1 > limits.max_frames) {
     return absl::InvalidArgumentError(absl::StrCat("a message with ", parcel.batches.size(), " batches; the limit is ",
                                                    limits.max_frames - 1, ": concatenate them"));
   }
-  std::vector<Buffer> pieces(1);  // the first is the header, which is made last
+  const auto owner = std::make_shared<Owner>();
+  PackedParcel packed{.pieces = {{}}, .owner = owner};  // the first is the header, which is made last
   std::vector<uint64_t> lengths;
-  TDOCK_ASSIGN_OR_RETURN(EncodedFrame facts, EncodeFrame(MetaBatch(Batch(), parcel.facts)));
-  lengths.push_back(AddFrame(std::move(facts), pieces));
-  for (const MetaBatch& batch : parcel.batches) {
-    TDOCK_ASSIGN_OR_RETURN(EncodedFrame frame, EncodeFrame(batch));
-    lengths.push_back(AddFrame(std::move(frame), pieces));
-  }
+  const auto add = [&](const MetaBatch& batch) -> absl::Status {
+    TDOCK_ASSIGN_OR_RETURN(EncodedFrame frame, EncodeFrame(batch, {}, FrameChecksums::kNone));
+    lengths.push_back(AddFrame(std::move(frame), *owner, packed.pieces));
+    return absl::OkStatus();
+  };
+  TDOCK_RETURN_IF_ERROR(add(MetaBatch(Batch(), parcel.facts)));
+  for (const MetaBatch& batch : parcel.batches) TDOCK_RETURN_IF_ERROR(add(batch));
   const size_t header_bytes = RoundUp(kFixedBytes + lengths.size() * sizeof(uint64_t));
-  uint64_t total = header_bytes;
-  for (const uint64_t length : lengths) total += length;
+  const uint64_t total = std::accumulate(lengths.begin(), lengths.end(), uint64_t{header_bytes});
   if (total > limits.max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("a message of ", total, " bytes; the limit is ", limits.max_bytes,
                                                    ": pass rows by their ids, and fetch them from the dock"));
@@ -83,29 +89,29 @@ absl::StatusOr<std::vector<rpc::Message>> ToMessages(const Parcel& parcel, const
   std::memcpy(header.data(), &total, sizeof(total));
   std::memcpy(header.data() + sizeof(total), &count, sizeof(count));
   std::memcpy(header.data() + kFixedBytes, lengths.data(), lengths.size() * sizeof(uint64_t));
-  pieces.front() = OwnText(std::move(header));
-  return rpc::CutMessages(pieces);
+  owner->headers.push_back(std::move(header));
+  packed.pieces.front() = std::as_bytes(std::span(owner->headers.back()));
+  return packed;
 }
 
-absl::StatusOr<std::optional<Parcel>> ParcelReader::Feed(rpc::Pieces message) {
-  for (const std::span<const std::byte> piece : message) {
-    if (piece.empty()) continue;  // it may have no address, which memcpy does not allow
-    if (bytes_.size() - used_ < piece.size()) {
-      Buffer larger = Buffer::Allocate(std::bit_ceil(std::max<size_t>(used_ + piece.size(), 4096)));
-      if (used_ > 0) std::memcpy(larger.mutable_data(), bytes_.data(), used_);
-      bytes_ = std::move(larger);
-    }
-    std::memcpy(bytes_.mutable_data() + used_, piece.data(), piece.size());
-    used_ += piece.size();
-    if (want_ == 0 && used_ >= sizeof(want_)) {
-      want_ = ReadAt<uint64_t>(bytes_, 0);
-      if (want_ < kFixedBytes || want_ > limits_.max_bytes) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a message that says to have ", want_, " bytes; the limit is ", limits_.max_bytes));
-      }
-    }
-    if (want_ > 0 && used_ > want_) {
-      return absl::InvalidArgumentError(absl::StrCat("bytes behind the end of a message, at ", want_));
+std::span<std::byte> ParcelReader::Room(size_t most) {
+  // Until the length is known, room for no more than the shortest parcel.
+  const uint64_t end = want_ == 0 ? kFixedBytes : want_;
+  if (used_ == bytes_.size()) {
+    Buffer larger = Buffer::Allocate(std::min<uint64_t>(end, std::max<uint64_t>(2 * used_, kFirstBytes)));
+    if (used_ > 0) std::memcpy(larger.mutable_data(), bytes_.data(), used_);
+    bytes_ = std::move(larger);
+  }
+  return {bytes_.mutable_data() + used_, std::min(most, bytes_.size() - used_)};
+}
+
+absl::StatusOr<std::optional<Parcel>> ParcelReader::Fill(size_t bytes) {
+  used_ += bytes;
+  if (want_ == 0 && used_ == kFixedBytes) {
+    want_ = ReadAt<uint64_t>(bytes_, 0);
+    if (want_ <= kFixedBytes || want_ > limits_.max_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a message that says to have ", want_, " bytes; the limit is ", limits_.max_bytes));
     }
   }
   if (want_ == 0 || used_ < want_) return std::nullopt;
@@ -130,8 +136,8 @@ absl::StatusOr<std::optional<Parcel>> ParcelReader::Finish() {
       return absl::InvalidArgumentError(
           absl::StrCat("frame ", i, " says to have ", length, " bytes, of ", size - at, " that are left"));
     }
-    TDOCK_ASSIGN_OR_RETURN(MetaBatch batch,
-                           DecodeFrame(bytes.Slice(at, length), {.max_frame_bytes = limits_.max_bytes}));
+    TDOCK_ASSIGN_OR_RETURN(MetaBatch batch, DecodeFrame(bytes.Slice(at, length), {.max_frame_bytes = limits_.max_bytes,
+                                                                                  .allow_unchecked = true}));
     at += length;
     if (i > 0) {
       parcel.batches.push_back(std::move(batch));

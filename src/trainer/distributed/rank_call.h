@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
+#include "runtime/control/processes.h"
 #include "runtime/dispatch/value.h"
-#include "runtime/processes/processes.h"
 #include "trainer/distributed/stage_call.h"
 
 namespace tdock::trainer {

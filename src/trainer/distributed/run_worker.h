@@ -13,7 +13,7 @@
 #include "core/base/env.h"
 #include "core/base/mutex.h"
 #include "core/base/workers.h"
-#include "runtime/processes/processes.h"
+#include "runtime/control/processes.h"
 #include "tdock/dock.h"
 #include "trainer/distributed/stage_groups.h"
 #include "trainer/distributed/training_groups.h"

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "core/base/env.h"
 #include "core/base/mutex.h"
-#include "runtime/processes/processes.h"
+#include "runtime/control/processes.h"
 #include "tdock/dock.h"
 #include "trainer/distributed/stage_call.h"
 #include "trainer/distributed/training_calls.h"

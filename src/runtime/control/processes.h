@@ -7,8 +7,6 @@
 // A worker that is killed, or whose machine is gone, is noticed by its connection; one that is stopped or hangs, by
 // missing signs of life. So is the controller by its workers. Whoever notices ends what waits for the other, with an
 // error that names it: nothing waits for ever.
-//
-// To speak to other processes takes gRPC, which is loaded when it is first needed: see dock/shared/shared_dock.h.
 #pragma once
 
 #include <cstdint>
@@ -117,15 +115,11 @@ class WorkerSession {
   virtual absl::Status status() const = 0;
 };
 
-// Errors are those of rpc::StreamServer::Start and rpc::StreamClient::Connect; NotFound if what speaks to other
-// processes does not lie next to the program.
+// Errors are those of net::Server::ListenOnTcp.
 absl::StatusOr<std::unique_ptr<Controller>> OpenController(const ControllerOptions& options);
+// Waits up to WorkerOptions::connect_timeout for a controller that does not answer, or whose host has no address yet:
+// Unavailable or NotFound. Unauthenticated for a wrong token, FailedPrecondition if something else than a controller of
+// this release answers; other errors are those of net::Channel::Connect.
 absl::StatusOr<std::unique_ptr<WorkerSession>> JoinController(const WorkerOptions& options);
-
-// The interface of the shared object, under these names.
-inline constexpr char kOpenController[] = "tdock_open_controller";
-inline constexpr char kJoinController[] = "tdock_join_controller";
-using OpenControllerFunction = void(const ControllerOptions&, absl::StatusOr<std::unique_ptr<Controller>>*);
-using JoinControllerFunction = void(const WorkerOptions&, absl::StatusOr<std::unique_ptr<WorkerSession>>*);
 
 }  // namespace tdock::runtime

@@ -1,5 +1,3 @@
-#include "runtime/control/rpc_controller.h"
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -10,9 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
-#include "core/rpc/stream_server.h"
+#include "core/net/server.h"
+#include "runtime/control/connected_worker.h"
 #include "runtime/control/messages.h"
-#include "runtime/control/worker_link.h"
+#include "runtime/control/parcel_connection.h"
+#include "runtime/control/processes.h"
 
 namespace tdock::runtime {
 namespace {
@@ -39,15 +39,15 @@ std::string Differences(const Setup& ours, const Setup& theirs) {
   return absl::StrCat(absl::StrJoin(lines, "; "), more > 0 ? absl::StrCat("; and ", more, " more") : "");
 }
 
-absl::StatusOr<RpcWorkerLink::Identity> IdentityIn(const Parcel& hello) {
+absl::StatusOr<ConnectedWorker::Identity> IdentityIn(const Parcel& hello) {
   if (hello.Text(kWhat) != "hello" || hello.Integer("protocol") != kWorkersProtocol) {
     return absl::InvalidArgumentError(absl::StrCat("a worker must say hello first, of protocol ", kWorkersProtocol,
                                                    ": use the same release on all ranks"));
   }
-  RpcWorkerLink::Identity identity{.name = hello.Text("name"),
-                                   .host = hello.Text("host"),
-                                   .pid = hello.Integer("pid"),
-                                   .world_size = hello.Integer("world_size")};
+  ConnectedWorker::Identity identity{.name = hello.Text("name"),
+                                     .host = hello.Text("host"),
+                                     .pid = hello.Integer("pid"),
+                                     .world_size = hello.Integer("world_size")};
   identity.rank = static_cast<int>(std::clamp<int64_t>(hello.Integer("rank"), -1, 1 << 20));
   const auto setup = hello.facts.find("setup");
   if (const Meta* const keys = setup == hello.facts.end() ? nullptr : setup->second.As<Meta>()) {
@@ -58,34 +58,35 @@ absl::StatusOr<RpcWorkerLink::Identity> IdentityIn(const Parcel& hello) {
   return identity;
 }
 
-class RpcController;
+class ControllerServer;
 
 // The connection of a worker.
-class JoinHandler final : public rpc::CallHandler {
+class JoinHandler final : public ParcelHandler {
  public:
-  JoinHandler(RpcController& controller, std::shared_ptr<rpc::CallSink> sink)
-      : controller_(controller), sink_(std::move(sink)) {}
+  // The controller outlives it.
+  JoinHandler(ControllerServer& controller, std::weak_ptr<net::Connection> connection)
+      : controller_(controller), connection_(std::move(connection)) {}
 
-  void OnMessage(rpc::Pieces message) override;
-  void OnHalfClose() override { sink_->Finish(absl::OkStatus()); }
-  void OnGone() override;
+  void OnClosed(const absl::Status& why) override;
 
  private:
-  absl::Status Read(rpc::Pieces message);
+  void OnHeard() override;
+  absl::Status OnParcel(const Parcel& parcel) override;
 
-  RpcController& controller_;
-  const std::shared_ptr<rpc::CallSink> sink_;
-  ParcelReader reader_;
-  std::shared_ptr<RpcWorkerLink> worker_;
+  ControllerServer& controller_;
+  const std::weak_ptr<net::Connection> connection_;
+  // Null before its hello.
+  std::shared_ptr<ConnectedWorker> worker_;
 };
 
-class RpcController final : public Controller {
+class ControllerServer final : public Controller {
  public:
-  explicit RpcController(const ControllerOptions& options)
+  explicit ControllerServer(const ControllerOptions& options)
       : options_(options), workers_(static_cast<size_t>(std::max(options.world_size, 1))) {}
-  ~RpcController() override {
+  ~ControllerServer() override {
     End(absl::OkStatus());
-    if (server_ != nullptr) server_->Shutdown(absl::Now() + absl::Seconds(1));
+    AwaitLeaving();
+    server_.reset();
     {
       const MutexLock lock(mu_);
       ending_ = true;
@@ -96,16 +97,12 @@ class RpcController final : public Controller {
 
   absl::Status Start() {
     TDOCK_ASSIGN_OR_RETURN(
-        server_, rpc::StreamServer::Start(
-                     {.listen = options_.listen, .token = options_.token},
-                     [this](absl::string_view method, auto sink) -> absl::StatusOr<std::shared_ptr<rpc::CallHandler>> {
-                       if (method != kJoinMethod) {
-                         return absl::UnimplementedError(absl::StrCat("there is no method ", method));
-                       }
-                       return std::make_shared<JoinHandler>(*this, sink);
-                     }));
-    const std::string& listen = options_.listen;
-    address_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", server_->port());
+        server_,
+        net::Server::Make({.role = net::Role::kWorkers,
+                           .welcome = [this](const auto& connection, absl::string_view) { return Admit(connection); },
+                           .max_queued_bytes = kMaxQueuedBytes}));
+    TDOCK_RETURN_IF_ERROR(server_->ListenOnTcp({.listen = options_.listen, .credentials = {.token = options_.token}}));
+    address_ = server_->tcp_address();
     watching_ = std::thread([this] { Watch(); });
     return absl::OkStatus();
   }
@@ -132,8 +129,8 @@ class RpcController final : public Controller {
       std::vector<std::string> missing;
       for (const auto& worker : Workers()) {
         TDOCK_RETURN_IF_ERROR(worker->status());
-        if (worker->serving() == RpcWorkerLink::Serving::kNo) return Annotate(worker->why_not(), worker->Describe());
-        if (worker->serving() == RpcWorkerLink::Serving::kNotYet) missing.push_back(worker->Describe());
+        if (worker->serving() == ConnectedWorker::Serving::kNo) return Annotate(worker->why_not(), worker->Describe());
+        if (worker->serving() == ConnectedWorker::Serving::kNotYet) missing.push_back(worker->Describe());
       }
       if (missing.empty()) return absl::OkStatus();
       if (absl::Now() >= deadline) {
@@ -172,10 +169,11 @@ class RpcController final : public Controller {
   }
 
   // For its connections.
-  absl::StatusOr<std::shared_ptr<RpcWorkerLink>> Join(const Parcel& hello, std::shared_ptr<rpc::CallSink> sink) {
-    TDOCK_ASSIGN_OR_RETURN(RpcWorkerLink::Identity identity, IdentityIn(hello));
+  absl::StatusOr<std::shared_ptr<ConnectedWorker>> Join(const Parcel& hello,
+                                                        std::shared_ptr<net::Connection> connection) {
+    TDOCK_ASSIGN_OR_RETURN(ConnectedWorker::Identity identity, IdentityIn(hello));
     const int rank = identity.rank;
-    auto worker = std::make_shared<RpcWorkerLink>(std::move(identity), std::move(sink), options_.on_call);
+    auto worker = std::make_shared<ConnectedWorker>(std::move(identity), std::move(connection), options_.on_call);
     absl::Status refusal;
     {
       const MutexLock lock(mu_);
@@ -192,6 +190,11 @@ class RpcController final : public Controller {
     const MutexLock lock(mu_);
     changed_.NotifyAll();
   }
+  void Left() {
+    const MutexLock lock(mu_);
+    --connections_;
+    changed_.NotifyAll();
+  }
   const ControllerOptions& options() const { return options_; }
 
  private:
@@ -199,19 +202,37 @@ class RpcController final : public Controller {
   // How long those that have not joined are waited for once one was refused.
   static constexpr absl::Duration kRefusingTime = absl::Seconds(30);
 
+  // How long workers may take to close their connections once they were told of the end.
+  static constexpr absl::Duration kLeavingTime = absl::Seconds(1);
+
+  absl::StatusOr<net::Welcome> Admit(const std::shared_ptr<net::Connection>& connection) {
+    {
+      const MutexLock lock(mu_);
+      ++connections_;
+    }
+    return net::Welcome{.handler = std::make_unique<JoinHandler>(*this, connection)};
+  }
+  void AwaitLeaving() {
+    const absl::Time deadline = absl::Now() + kLeavingTime;
+    MutexLock lock(mu_);
+    while (connections_ > 0 && absl::Now() < deadline) {
+      changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + kTick);
+    }
+  }
+
   int FirstRank() const { return options_.is_rank_zero ? 1 : 0; }
   // The workers that there are.
-  std::vector<std::shared_ptr<RpcWorkerLink>> Workers() const {
+  std::vector<std::shared_ptr<ConnectedWorker>> Workers() const {
     const MutexLock lock(mu_);
-    std::vector<std::shared_ptr<RpcWorkerLink>> there;
+    std::vector<std::shared_ptr<ConnectedWorker>> there;
     for (const auto& worker : workers_) {
       if (worker != nullptr) there.push_back(worker);
     }
     return there;
   }
 
-  absl::Status WhyNot(const RpcWorkerLink& worker) const TDOCK_REQUIRES(mu_) {
-    const RpcWorkerLink::Identity& identity = worker.identity();
+  absl::Status WhyNot(const ConnectedWorker& worker) const TDOCK_REQUIRES(mu_) {
+    const ConnectedWorker::Identity& identity = worker.identity();
     const std::string who = absl::StrCat(worker.Describe(), " on ", identity.host, ", process ", identity.pid, ",");
     if (identity.world_size != options_.world_size) {
       return absl::FailedPreconditionError(absl::StrCat(who, " has WORLD_SIZE=", identity.world_size,
@@ -290,52 +311,51 @@ class RpcController final : public Controller {
   }
 
   const ControllerOptions options_;
-  std::unique_ptr<rpc::StreamServer> server_;
+  std::unique_ptr<net::Server> server_;
   std::string address_;
   mutable Mutex mu_;
   CondVar changed_;
-  std::vector<std::shared_ptr<RpcWorkerLink>> workers_ TDOCK_GUARDED_BY(mu_);  // by rank; none for the controller
-  absl::Status refusal_ TDOCK_GUARDED_BY(mu_);                                 // of all that join
-  int joined_ TDOCK_GUARDED_BY(mu_) = 0;                                       // also those that were refused
+  std::vector<std::shared_ptr<ConnectedWorker>> workers_ TDOCK_GUARDED_BY(mu_);  // by rank; none for the controller
+  absl::Status refusal_ TDOCK_GUARDED_BY(mu_);                                   // of all that join
+  int joined_ TDOCK_GUARDED_BY(mu_) = 0;                                         // also those that were refused
+  int connections_ TDOCK_GUARDED_BY(mu_) = 0;                                    // of all that were admitted
   bool over_ TDOCK_GUARDED_BY(mu_) = false;
   bool ending_ TDOCK_GUARDED_BY(mu_) = false;
   std::thread watching_;
 };
 
-absl::Status JoinHandler::Read(rpc::Pieces message) {
-  if (rpc::SizeOf(message) >= 64 << 10) rpc::HandWaitingOver();
-  TDOCK_ASSIGN_OR_RETURN(const std::optional<Parcel> parcel, reader_.Feed(message));
+void JoinHandler::OnHeard() {
   if (worker_ != nullptr) worker_->watch().Heard();
-  if (!parcel.has_value()) return absl::OkStatus();
+}
+
+absl::Status JoinHandler::OnParcel(const Parcel& parcel) {
   if (worker_ == nullptr) {
-    TDOCK_ASSIGN_OR_RETURN(worker_, controller_.Join(*parcel, sink_));
+    TDOCK_ASSIGN_OR_RETURN(worker_, controller_.Join(parcel, connection_.lock()));
     return absl::OkStatus();
   }
-  TDOCK_RETURN_IF_ERROR(worker_->OnParcel(*parcel, controller_.options().on_notice));
+  const absl::Status status = worker_->OnParcel(parcel, controller_.options().on_notice);
+  if (!status.ok()) worker_->Lose(Annotate(status, "sent what cannot be read"));
   // Nothing here waits for results.
-  if (parcel->Text(kWhat) != "result") controller_.Changed();
-  return absl::OkStatus();
+  if (parcel.Text(kWhat) != "result") controller_.Changed();
+  return status;
 }
 
-void JoinHandler::OnMessage(rpc::Pieces message) {
-  const absl::Status status = Read(message);
-  if (status.ok()) return;
-  if (worker_ != nullptr) worker_->Lose(Annotate(status, "sent what cannot be read"));
-  sink_->Finish(status);
-}
-
-void JoinHandler::OnGone() {
-  if (worker_ == nullptr) return;
-  worker_->Lose(absl::UnavailableError(absl::StrCat("is gone: process ", worker_->identity().pid, " on ",
-                                                    worker_->identity().host,
-                                                    " has ended or was killed, or its connection was lost")));
-  controller_.Changed();
+void JoinHandler::OnClosed(const absl::Status& why) {
+  // The worker has the connection, which has this.
+  if (const auto worker = std::exchange(worker_, nullptr)) {
+    const bool is_lost = why.ok() || absl::IsUnavailable(why);
+    worker->Lose(absl::UnavailableError(
+        absl::StrCat("is gone: process ", worker->identity().pid, " on ", worker->identity().host,
+                     is_lost ? " has ended or was killed, or its connection was lost"
+                             : absl::StrCat(" has lost its connection: ", why.message()))));
+  }
+  controller_.Left();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Controller>> OpenRpcController(const ControllerOptions& options) {
-  auto controller = std::make_unique<RpcController>(options);
+absl::StatusOr<std::unique_ptr<Controller>> OpenController(const ControllerOptions& options) {
+  auto controller = std::make_unique<ControllerServer>(options);
   TDOCK_RETURN_IF_ERROR(controller->Start());
   return controller;
 }

@@ -6,18 +6,23 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/retry.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "core/rpc/stream_client.h"
+#include "core/net/channel.h"
+#include "core/net/loop.h"
 #include "runtime/control/messages.h"
+#include "runtime/control/parcel_connection.h"
 #include "runtime/control/peer_watch.h"
-#include "runtime/control/rpc_controller.h"
+#include "runtime/control/processes.h"
 #include "runtime/dispatch/method_table.h"
 
 namespace tdock::runtime {
@@ -28,11 +33,44 @@ std::string HostName() {
   return ::gethostname(name, sizeof(name) - 1) == 0 ? std::string(name) : std::string("an unknown host");
 }
 
-class RpcWorkerSession final : public WorkerSession {
+// The name of a host that has just been started may have no address yet.
+bool MayComeUp(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsNotFound(status); }
+
+absl::StatusOr<std::unique_ptr<net::Channel>> Connect(const WorkerOptions& options) {
+  net::ServerAddress server{.address = options.controller, .role = net::Role::kWorkers};
+  TDOCK_ASSIGN_OR_RETURN(server.credentials, net::Credentials::Load({.token = options.token}, net::Tls::Side::kClient));
+  const absl::Time deadline = Clock::Real().Now() + options.connect_timeout;
+  std::unique_ptr<net::Channel> channel;
+  const absl::Status status =
+      Retry(Clock::Real(), deadline, Backoff({}, std::random_device()()), MayComeUp, [&]() -> absl::Status {
+        const absl::Duration left = deadline - Clock::Real().Now();
+        TDOCK_ASSIGN_OR_RETURN(channel, net::Channel::Connect(server, "", absl::Now() + left));
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  return channel;
+}
+
+class ConnectedSession;
+
+// The connection of a session, which outlives it.
+class SessionHandler final : public ParcelHandler {
  public:
-  explicit RpcWorkerSession(const WorkerOptions& options) : options_(options) {}
+  explicit SessionHandler(ConnectedSession& session) : session_(session) {}
+  void OnClosed(const absl::Status& why) override;
+
+ private:
+  void OnHeard() override;
+  absl::Status OnParcel(const Parcel& parcel) override;
+
+  ConnectedSession& session_;
+};
+
+class ConnectedSession final : public WorkerSession {
+ public:
+  explicit ConnectedSession(const WorkerOptions& options) : options_(options) {}
   // Waits for Serve() to return.
-  ~RpcWorkerSession() override {
+  ~ConnectedSession() override {
     {
       const MutexLock lock(mu_);
       if (end_ == std::nullopt) end_ = absl::CancelledError("the worker leaves");
@@ -44,23 +82,31 @@ class RpcWorkerSession final : public WorkerSession {
       MutexLock lock(mu_);
       while (serving_) changed_.Wait(mu_);
     }
-    // These threads send over the stream. There will be no other: calls that still come are not taken.
+    // These threads send over the connection. There will be no other: calls that still come are not taken.
     if (beating_.joinable()) beating_.join();
     for (auto& [method, lane] : lanes_) {
       if (lane.thread.joinable()) lane.thread.join();
     }
-    stream_.reset();
+    if (loop_ == nullptr) return;
+    loop_->Run([this] {
+      if (connection_ != nullptr) connection_->Abort();
+    });
+    loop_->Stop();
   }
 
   absl::Status Start() {
-    TDOCK_ASSIGN_OR_RETURN(client_, rpc::StreamClient::Connect({.target = options_.controller,
-                                                                .token = options_.token,
-                                                                .prompt_streams = true,
-                                                                .connect_timeout = options_.connect_timeout}));
+    TDOCK_ASSIGN_OR_RETURN(std::unique_ptr<net::Channel> channel, Connect(options_));
+    TDOCK_ASSIGN_OR_RETURN(loop_, net::Loop::Start());
     watch_.Heard();
-    stream_ = client_->Open(
-        kJoinMethod, [this](rpc::Pieces message) { OnMessage(message); },
-        [this](const absl::Status& status) { OnEnd(status); });
+    net::Channel::Parts parts = net::Channel::TakeApart(std::move(channel));
+    connection_ =
+        std::make_shared<net::Connection>(loop_, std::move(parts.stream), kMaxQueuedBytes, std::move(parts.inbox));
+    absl::Status started;
+    loop_->Run([&] { started = connection_->Start(std::make_unique<SessionHandler>(*this)); });
+    if (!started.ok()) {
+      connection_ = nullptr;
+      return started;
+    }
     Meta setup;
     for (const auto& [key, value] : options_.setup) setup.emplace(key, value);
     Send(MessageOf("hello", {{"protocol", kWorkersProtocol},
@@ -128,6 +174,18 @@ class RpcWorkerSession final : public WorkerSession {
     return end_->ok() ? absl::CancelledError("the run is over") : *end_;
   }
 
+  // For its connection.
+  void OnHeard() { watch_.Heard(); }
+  absl::Status OnParcel(const Parcel& parcel) {
+    const absl::Status status = Read(parcel);
+    if (!status.ok()) End(Annotate(status, "what the controller sent cannot be read"));
+    return status;
+  }
+  void OnClosed(const absl::Status& why) {
+    End(absl::UnavailableError(absl::StrCat(options_.controller_name, " at ", options_.controller, " is gone",
+                                            why.ok() ? "" : absl::StrCat(": ", why.message()))));
+  }
+
  private:
   static constexpr std::chrono::milliseconds kTick{50};
 
@@ -146,10 +204,8 @@ class RpcWorkerSession final : public WorkerSession {
   };
 
   void Send(const Parcel& parcel) {
-    const auto messages = ToMessages(parcel);
-    if (!messages.ok()) return;
-    const MutexLock lock(sending_);
-    for (const rpc::Message& message : *messages) stream_->Send(message);
+    auto packed = Pack(parcel);
+    if (packed.ok()) SendParcel(connection_, *std::move(packed));
   }
 
   void End(const absl::Status& status) {
@@ -157,28 +213,13 @@ class RpcWorkerSession final : public WorkerSession {
     if (end_ == std::nullopt) end_ = status;
     changed_.NotifyAll();
   }
-  void OnEnd(const absl::Status& status) {
-    End(absl::UnavailableError(absl::StrCat(options_.controller_name, " at ", options_.controller, " is gone",
-                                            status.ok() ? "" : absl::StrCat(": ", status.message()))));
-  }
 
-  void OnMessage(rpc::Pieces message) {
-    watch_.Heard();
-    absl::Status status;
-    absl::StatusOr<std::optional<Parcel>> parcel = reader_.Feed(message);
-    if (!parcel.ok()) {
-      status = parcel.status();
-    } else if (parcel->has_value()) {
-      status = OnParcel(**parcel);
-    }
-    if (!status.ok()) End(Annotate(status, "what the controller sent cannot be read"));
-  }
-
-  absl::Status OnParcel(const Parcel& parcel) {
+  absl::Status Read(const Parcel& parcel) {
     const std::string what = parcel.Text(kWhat);
     if (what == "beat") return absl::OkStatus();
     if (what == "end") {
       End(StatusIn(parcel));
+      connection_->Close(absl::OkStatus());
       return absl::OkStatus();
     }
     if (what == "welcome") {
@@ -229,10 +270,11 @@ class RpcWorkerSession final : public WorkerSession {
     Parcel result = MessageOf("result", {{"id", id}});
     SetStatus(value.status(), result.facts);
     if (value.ok()) SetValue("value", *value, result);
-    if (const auto messages = ToMessages(result); !messages.ok()) {  // such as a value that is too large
-      result = MessageOf("result", {{"id", id}});
-      SetStatus(messages.status(), result.facts);
-    }
+    auto packed = Pack(result);
+    if (packed.ok()) return SendParcel(connection_, *std::move(packed));
+    // Such as a value that is too large.
+    result = MessageOf("result", {{"id", id}});
+    SetStatus(packed.status(), result.facts);
     Send(result);
   }
 
@@ -257,10 +299,9 @@ class RpcWorkerSession final : public WorkerSession {
   }
 
   const WorkerOptions options_;
-  std::unique_ptr<rpc::StreamClient> client_;
+  std::shared_ptr<net::Loop> loop_;
+  std::shared_ptr<net::Connection> connection_;
   PeerWatch watch_;
-  ParcelReader reader_;
-  Mutex sending_;  // orders the parts of messages
   mutable Mutex mu_;
   CondVar changed_;
   std::optional<Value> welcome_ TDOCK_GUARDED_BY(mu_);
@@ -271,18 +312,18 @@ class RpcWorkerSession final : public WorkerSession {
   int running_ TDOCK_GUARDED_BY(mu_) = 0;  // calls
   std::map<std::string, Lane> lanes_;      // grows under mu_
   std::thread beating_;
-  std::unique_ptr<rpc::ClientStream> stream_;  // its callbacks use what is above
 };
+
+void SessionHandler::OnHeard() { session_.OnHeard(); }
+absl::Status SessionHandler::OnParcel(const Parcel& parcel) { return session_.OnParcel(parcel); }
+void SessionHandler::OnClosed(const absl::Status& why) { session_.OnClosed(why); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WorkerSession>> JoinRpcController(const WorkerOptions& options) {
-  auto session = std::make_unique<RpcWorkerSession>(options);
-  absl::Status started = session->Start();
-  if (!started.ok()) {
-    return Annotate(started,
-                    absl::StrCat("rank ", options.rank, " cannot join the controller at ", options.controller));
-  }
+absl::StatusOr<std::unique_ptr<WorkerSession>> JoinController(const WorkerOptions& options) {
+  auto session = std::make_unique<ConnectedSession>(options);
+  const absl::Status started = session->Start();
+  if (!started.ok()) return Annotate(started, absl::StrCat("rank ", options.rank, " cannot join the controller"));
   return session;
 }
 

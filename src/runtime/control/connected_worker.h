@@ -12,17 +12,17 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
-#include "core/rpc/stream_server.h"
+#include "core/net/connection.h"
 #include "runtime/control/parcel.h"
 #include "runtime/control/peer_watch.h"
-#include "runtime/processes/processes.h"
+#include "runtime/control/processes.h"
 
 namespace tdock::runtime {
 
 // Thread-safe.
-class RpcWorkerLink final : public WorkerLink {
+class ConnectedWorker final : public WorkerLink {
  public:
-  // What it says in its hello.
+  // The contents of its hello.
   struct Identity {
     int rank = 0;
     std::string name, host;
@@ -32,8 +32,8 @@ class RpcWorkerLink final : public WorkerLink {
   };
   using OnCall = std::function<void(int rank, const std::string& line)>;
   // For `on_call`, see ControllerOptions.
-  RpcWorkerLink(Identity identity, std::shared_ptr<rpc::CallSink> sink, OnCall on_call)
-      : identity_(std::move(identity)), sink_(std::move(sink)), on_call_(std::move(on_call)) {}
+  ConnectedWorker(Identity identity, std::shared_ptr<net::Connection> connection, OnCall on_call)
+      : identity_(std::move(identity)), connection_(std::move(connection)), on_call_(std::move(on_call)) {}
 
   const Identity& identity() const { return identity_; }
   std::string Describe() const override;
@@ -41,7 +41,7 @@ class RpcWorkerLink final : public WorkerLink {
               std::function<void(absl::StatusOr<Value>)> done) override TDOCK_EXCLUDES(mu_);
 
   // Sends a message; nothing if the worker is gone.
-  void Send(const Parcel& parcel) TDOCK_EXCLUDES(mu_);
+  void Send(const Parcel& parcel) const;
   // A result or a notice of it. InvalidArgument for what is neither, which ends the connection.
   absl::Status OnParcel(const Parcel& parcel, const std::function<void(const Notice&)>& on_notice) TDOCK_EXCLUDES(mu_);
   PeerWatch& watch() { return watch_; }
@@ -55,7 +55,7 @@ class RpcWorkerLink final : public WorkerLink {
 
   // It is gone, for this reason: its calls fail, also later ones. Only the first call has an effect.
   void Lose(const absl::Status& why) TDOCK_EXCLUDES(mu_);
-  // Ends its session with this status. What it still runs is cancelled.
+  // Ends its session with this status. What it still runs is cancelled. The worker then closes the connection.
   void End(const absl::Status& why) TDOCK_EXCLUDES(mu_);
   // Fails the calls whose deadlines are over, and returns the earliest of the others.
   absl::Time Expire(absl::Time now) TDOCK_EXCLUDES(mu_);
@@ -72,11 +72,9 @@ class RpcWorkerLink final : public WorkerLink {
                                                   std::function<void(absl::StatusOr<Value>)> done) const;
 
   const Identity identity_;
-  const std::shared_ptr<rpc::CallSink> sink_;
+  const std::shared_ptr<net::Connection> connection_;
   const OnCall on_call_;
   PeerWatch watch_;
-  // Orders the parts of messages.
-  Mutex sending_;
   mutable Mutex mu_;
   int64_t next_call_ TDOCK_GUARDED_BY(mu_) = 1;
   std::map<int64_t, PendingCall> calls_ TDOCK_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-#include "runtime/control/worker_link.h"
+#include "runtime/control/connected_worker.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "core/base/utf8.h"
 #include "runtime/control/messages.h"
+#include "runtime/control/parcel_connection.h"
 
 namespace tdock::runtime {
 namespace {
@@ -18,24 +19,23 @@ constexpr size_t kLastLines = 20;
 
 }  // namespace
 
-std::string RpcWorkerLink::Describe() const {
+std::string ConnectedWorker::Describe() const {
   return identity_.name.empty() ? absl::StrCat("rank ", identity_.rank)
                                 : absl::StrCat("rank ", identity_.rank, " (", identity_.name, ")");
 }
 
-std::string RpcWorkerLink::LastLines() const {
+std::string ConnectedWorker::LastLines() const {
   return lines_.empty() ? std::string() : absl::StrCat(". Its last lines:\n  ", absl::StrJoin(lines_, "\n  "));
 }
 
-void RpcWorkerLink::Send(const Parcel& parcel) {
-  const auto messages = ToMessages(parcel);
-  if (!messages.ok()) return;  // only calls carry what may be too large: see Invoke()
-  const MutexLock lock(sending_);
-  for (const rpc::Message& message : *messages) sink_->Send(message);
+void ConnectedWorker::Send(const Parcel& parcel) const {
+  auto packed = Pack(parcel);
+  if (!packed.ok()) return;  // only calls carry what may be too large: see Invoke()
+  SendParcel(connection_, *std::move(packed));
 }
 
-std::function<void(absl::StatusOr<Value>)> RpcWorkerLink::Told(const std::string& method,
-                                                               std::function<void(absl::StatusOr<Value>)> done) const {
+std::function<void(absl::StatusOr<Value>)> ConnectedWorker::Told(
+    const std::string& method, std::function<void(absl::StatusOr<Value>)> done) const {
   on_call_(identity_.rank, absl::StrCat(method, " begins"));
   return [rank = identity_.rank, on_call = on_call_, method, done = std::move(done),
           begun = absl::Now()](absl::StatusOr<Value> value) {
@@ -45,8 +45,8 @@ std::function<void(absl::StatusOr<Value>)> RpcWorkerLink::Told(const std::string
   };
 }
 
-void RpcWorkerLink::Invoke(std::string method, std::vector<Value> arguments, absl::Time deadline,
-                           std::function<void(absl::StatusOr<Value>)> done) {
+void ConnectedWorker::Invoke(std::string method, std::vector<Value> arguments, absl::Time deadline,
+                             std::function<void(absl::StatusOr<Value>)> done) {
   if (on_call_) done = Told(method, std::move(done));
   int64_t id = 0;
   absl::Status gone;
@@ -60,19 +60,18 @@ void RpcWorkerLink::Invoke(std::string method, std::vector<Value> arguments, abs
       deadline == absl::InfiniteFuture() ? 0 : std::max<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()), 1);
   Parcel call = MessageOf("call", {{"id", id}, {"method", method}, {"within_ms", within_ms}});
   SetValue("arguments", Value(std::move(arguments)), call);
-  const auto messages = ToMessages(call);
-  if (!messages.ok()) return done(Annotate(messages.status(), method));
+  auto packed = Pack(call);
+  if (!packed.ok()) return done(Annotate(packed.status(), method));
   {
     const MutexLock lock(mu_);
     gone = gone_;
     if (gone.ok()) calls_[id] = {method, deadline, std::move(done)};
   }
   if (!gone.ok()) return done(Annotate(gone, method));
-  const MutexLock lock(sending_);
-  for (const rpc::Message& message : *messages) sink_->Send(message);
+  SendParcel(connection_, *std::move(packed));
 }
 
-absl::Status RpcWorkerLink::OnParcel(const Parcel& parcel, const std::function<void(const Notice&)>& on_notice) {
+absl::Status ConnectedWorker::OnParcel(const Parcel& parcel, const std::function<void(const Notice&)>& on_notice) {
   const std::string what = parcel.Text(kWhat);
   if (what == "beat") return absl::OkStatus();
   if (what == "notice") {
@@ -106,22 +105,22 @@ absl::Status RpcWorkerLink::OnParcel(const Parcel& parcel, const std::function<v
   return absl::OkStatus();
 }
 
-absl::Status RpcWorkerLink::status() const {
+absl::Status ConnectedWorker::status() const {
   const MutexLock lock(mu_);
   return over_ ? absl::OkStatus() : gone_;
 }
 
-RpcWorkerLink::Serving RpcWorkerLink::serving() const {
+ConnectedWorker::Serving ConnectedWorker::serving() const {
   const MutexLock lock(mu_);
   return serving_;
 }
 
-absl::Status RpcWorkerLink::why_not() const {
+absl::Status ConnectedWorker::why_not() const {
   const MutexLock lock(mu_);
   return why_not_;
 }
 
-void RpcWorkerLink::Lose(const absl::Status& why) {
+void ConnectedWorker::Lose(const absl::Status& why) {
   std::map<int64_t, PendingCall> calls;
   absl::Status gone;
   {
@@ -133,7 +132,7 @@ void RpcWorkerLink::Lose(const absl::Status& why) {
   for (auto& [id, call] : calls) call.done(Annotate(gone, call.method));
 }
 
-void RpcWorkerLink::End(const absl::Status& why) {
+void ConnectedWorker::End(const absl::Status& why) {
   {
     const MutexLock lock(mu_);
     if (over_) return;
@@ -142,11 +141,10 @@ void RpcWorkerLink::End(const absl::Status& why) {
   Parcel end = MessageOf("end");
   SetStatus(why, end.facts);
   Send(end);
-  sink_->Finish(absl::OkStatus());
   Lose(why.ok() ? absl::CancelledError("was sent home: the run is over") : why);
 }
 
-absl::Time RpcWorkerLink::Expire(absl::Time now) {
+absl::Time ConnectedWorker::Expire(absl::Time now) {
   std::vector<PendingCall> late;
   absl::Time next = absl::InfiniteFuture();
   {
