@@ -12,6 +12,15 @@ target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
 tdock_module(core/config NO_TSAN COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
 tdock_module(core/command NO_TSAN COLD USES core/base LINKS CLI11::CLI11)
 tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
+# ---- What both products use.
+tdock_module(core/base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time absl::flat_hash_set
+             Threads::Threads nlohmann_json::nlohmann_json)
+# A supervising process (supervisor.cc) gives back its memory, and with it what the dynamic linker would need to find a
+# function when it is first called.
+target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
+tdock_module(core/config NO_TSAN COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
+tdock_module(core/command NO_TSAN COLD USES core/base LINKS CLI11::CLI11)
+tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
 # gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
 tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
 tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::SSL
@@ -39,17 +48,16 @@ tdock_module(dock/store USES dock/table)
 tdock_test_suites(dock/testing USES dock/local)
 tdock_module(dock/local HOT_TESTS USES dock/store TEST_USES dock/testing LONG_TESTS Linear.*)
 tdock_module(dock/compat/mindspeed USES dock/local LINKS absl::flat_hash_map)
-tdock_module(dock/service/wire USES dock/local LINKS absl::btree absl::flat_hash_map absl::flat_hash_set
+tdock_module(dock/service/wire USES dock/local core/net LINKS absl::btree absl::flat_hash_map absl::flat_hash_set
              TEST_USES dock/testing)
-tdock_module(dock/service/remote NO_TSAN USES dock/service/wire core/rpc TEST_USES dock/testing)
 tdock_module(dock/service/console COLD USES dock/local core/config core/http LINKS CLI11::CLI11 nlohmann_json::nlohmann_json
              PRIVATE_LINKS PkgConfig::prometheus)
 tdock_embed(tdock_dock_service_console ${PROJECT_SOURCE_DIR}/src/dock/service/console/page.html
             dock/service/console/page_template.h console::kPageTemplate)
-tdock_module(dock/service/program COLD NO_TSAN USES dock/service/console dock/service/remote)
+tdock_module(dock/service/program COLD USES dock/service/console dock/service/wire)
 if(TDOCK_TORCH)  # only trainers use them
   tdock_module(dock/shared USES dock/local PRIVATE_LINKS ${CMAKE_DL_LIBS})
-  tdock_plugin(dock/shared/plugin USES dock/shared dock/service/remote)
+  tdock_plugin(dock/shared/plugin USES dock/shared dock/service/wire)
   target_compile_definitions(tdock_dock_shared PRIVATE TDOCK_DOCK_PLUGIN="$<TARGET_FILE_NAME:tdock_dock_shared_plugin>")
 endif()
 
@@ -59,7 +67,7 @@ tdock_module(runtime/dispatch COLD USES runtime/mesh)
 tdock_module(runtime/control USES runtime/dispatch core/net)
 
 # ---- The Python package.
-tdock_python_module(python USES dock/service/remote dock/compat/mindspeed runtime/control)
+tdock_python_module(python USES dock/service/wire dock/compat/mindspeed runtime/control)
 tdock_module(runtime/rendezvous TORCH COLD USES runtime/launch)
 tdock_module(runtime/collective COLD USES core/tensor)
 tdock_module(runtime/collective/tensor TORCH COLD USES runtime/collective)
@@ -161,12 +169,11 @@ tdock_module(trainer/preflight TORCH COLD USES trainer/recipes)
 tdock_module(bench/harness COLD USES core/base LINKS nlohmann_json::nlohmann_json)
 target_compile_definitions(tdock_bench_harness PRIVATE TDOCK_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
 tdock_module(bench/dock USES bench/harness dock/local)
-tdock_module(bench/service NO_TSAN USES bench/dock dock/service/remote)
+tdock_module(bench/service USES bench/dock dock/service/wire)
 tdock_module(bench/text USES bench/harness data LINKS simdjson)
 tdock_module(bench/torch TORCH COLD USES bench/harness trainer/recipes kernels)
 tdock_module(bench/inference TORCH COLD USES bench/torch inference LINKS nlohmann_json::nlohmann_json)
-# bench/service is first: the program needs gRPC's protobuf before sentencepiece's own (dock/shared/shared_dock.h).
-tdock_module(bench/runtime NO_TSAN TORCH COLD USES bench/service trainer/distributed)
+tdock_module(bench/runtime TORCH COLD USES bench/service trainer/distributed)
 tdock_module(bench/tool TORCH COLD USES bench/dock bench/torch bench/inference bench/service bench/text bench/runtime core/command)
 tdock_module(cli TORCH COLD USES trainer/preflight runtime/launch core/command)
 tdock_module(cli/inference TORCH COLD USES cli inference inference/client)

@@ -17,7 +17,7 @@ endfunction()
 # USES lists the modules whose headers it may include; the right is transitive. TORCH lets it include libtorch.
 # TEST_USES lists the suites (tdock_test_suites) that its test executable has.
 # ALONE lists sources whose headers go with no others: they are compiled one by one, without a precompiled header.
-# NO_TSAN leaves its tests out of builds with ThreadSanitizer: it has no threads, or gRPC does.
+# NO_TSAN leaves its tests out of builds with ThreadSanitizer: it has no threads.
 # HOT_TESTS says that its tests compute much, so that they are optimised even where sanitizers slow the compiler down.
 # LONG_TESTS is a GoogleTest filter of tests that take minutes on two cores, and get both.
 # tests/layering_test.py reads these declarations and fails on an include that they do not allow.
@@ -86,7 +86,7 @@ function(tdock_module name)
     foreach(source ${fuzzers})
       cmake_path(GET source STEM fuzzer)
       add_executable(${fuzzer} EXCLUDE_FROM_ALL ${source})
-      target_link_libraries(${fuzzer} PRIVATE ${target})
+      target_link_libraries(${fuzzer} PRIVATE ${target} GTest::gtest)
       target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
       add_dependencies(fuzzers ${fuzzer})
     endforeach()

@@ -16,7 +16,7 @@
 namespace tdock {
 
 struct DockServerOptions {
-  // "host:port" to serve gRPC on: an IPv6 address in brackets, port 0 for any free port; empty: no TCP.
+  // "host:port" to listen on: an IPv6 address in brackets, port 0 for any free port; empty: no TCP.
   std::string listen = {};
   // The path of a Unix socket, whose clients use shared memory; empty: none. Only the same user may connect.
   std::string socket = {};

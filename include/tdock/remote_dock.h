@@ -12,8 +12,6 @@
 
 namespace tdock {
 
-class ForkGuard;
-
 struct ConnectOptions {
   // "unix:/path" for a server on this machine: rows are views of its memory, and puts go through shared memory too. Or
   // "host:port", with an IPv6 address in brackets.
@@ -34,11 +32,9 @@ struct ConnectOptions {
   absl::Duration answer_within = absl::Seconds(30);
   // The clock for deadlines; null: Clock::Real(). Must outlive the dock.
   Clock* clock = nullptr;
-  // For a program that forks; null: none. Must outlive the dock.
-  ForkGuard* fork_guard = nullptr;
 
   TDOCK_FIELDS(ConnectOptions, address, token, token_file, tls_ca, tls_certificate, tls_key, name, reconnect_for,
-               answer_within, clock, fork_guard)
+               answer_within, clock)
 };
 
 // A dock whose calls are executed by the server. Besides a dock's own errors, calls may fail with

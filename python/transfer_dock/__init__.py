@@ -41,7 +41,7 @@ from transfer_dock.stages import Runner, Stage, StageCounts, StageError, run, st
 from transfer_dock.status import ConsumerStatus, ListedRow, PartitionStatus, RowStatus
 from transfer_dock.watching import watch
 
-# Connections over TCP are closed during a fork; see docs/python.md.
+# A child connects anew; see docs/python.md.
 _os.register_at_fork(
     before=_native._before_fork,
     after_in_parent=_native._after_fork_in_parent,

@@ -98,7 +98,7 @@ class InternalError(DockError):
     code = "Internal"
 
 
-# The numbers of absl::StatusCode, which are those of gRPC.
+# The numbers of absl::StatusCode.
 _BY_CODE: dict[int, type[DockError]] = {
     1: Cancelled,
     3: InvalidArgument,

@@ -36,7 +36,8 @@ class ServerHandle {
     server_ = OfThisProcess<DockServer>(std::shared_ptr<DockServer>(ValueOrRaise(std::move(server))));
     address_ = server_->address();
     tcp_address_ = server_->tcp_address();
-    RememberServer(server_.get());
+    RememberAddress(server_->address());
+    RememberAddress(server_->tcp_address());
     connect_ = {.address = address_, .token = options.token, .token_file = options.token_file};
     // Its certificate can be verified with its own CA only if that has signed it: otherwise users must connect
     // themselves.

@@ -16,9 +16,7 @@ namespace nb = nanobind;
 namespace tdock::python {
 namespace {
 
-std::shared_ptr<Dock> ConnectTo(ConnectOptions options) {
-  RaiseIfError(CheckMayConnect(options.address));
-  options.fork_guard = TheForkGuard();
+std::shared_ptr<Dock> ConnectTo(const ConnectOptions& options) {
   RememberAddress(options.address);
   absl::StatusOr<std::unique_ptr<Dock>> dock = absl::UnknownError("not connected");
   {

@@ -6,7 +6,7 @@
 namespace tdock::fault {
 namespace {
 
-class Churn : public OverBoth {
+class Churn : public OverEach {
  protected:
   void ComeAndGo(int times) {
     for (int i = 0; i < times; ++i) {
@@ -38,7 +38,7 @@ TEST_P(Churn, LeavesNoDescriptorsAndNoMemory) {
       << ResidentBytes(server_pid()) << " bytes; there were " << resident;
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Churn, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+INSTANTIATE_TEST_SUITE_P(Each, Churn, testing::Values(Over::kUnix, Over::kTcp, Over::kTls), NameOfParam);
 
 }  // namespace
 }  // namespace tdock::fault

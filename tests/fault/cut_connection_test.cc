@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,7 @@
 namespace tdock::fault {
 namespace {
 
-class CutConnection : public OverBoth {
+class CutConnection : public OverEach {
  protected:
   static constexpr int64_t kRowBytes = 200'000;
 
@@ -23,14 +24,14 @@ class CutConnection : public OverBoth {
     absl::StatusOr<std::unique_ptr<Cutter>> cutter = Cutter::Start(address());
     ASSERT_EQ(cutter.status(), absl::OkStatus());
     cutter_ = *std::move(cutter);
-    through_ = Connect(Patiently(cutter_->address()));
+    through_ = Connect(Patiently({cutter_->address(), target().tls_ca}));
     ASSERT_NE(through_, nullptr);
   }
 
   // What a call sends, more or less: every other row is small enough to go over the socket itself.
-  static int64_t RowBytes(int64_t call) { return GetParam() == Via::kSocket && call % 2 == 0 ? 30'000 : kRowBytes; }
+  static int64_t RowBytes(int64_t call) { return GetParam() == Over::kUnix && call % 2 == 0 ? 30'000 : kRowBytes; }
   static int64_t SentBytes(int64_t call) {
-    return GetParam() == Via::kSocket && call % 2 == 1 ? 100 : RowBytes(call) + 200;
+    return GetParam() == Over::kUnix && call % 2 == 1 ? 100 : RowBytes(call) + 200;
   }
   // Where to cut: in the first bytes, one behind the other, or anywhere.
   int64_t Place(int64_t call, int64_t most) {
@@ -59,7 +60,7 @@ class CutConnection : public OverBoth {
               absl::OkStatus());
     std::multiset<int64_t> taken;
     for (int64_t call = 0; call < count; ++call) {
-      const int64_t place = Place(call, to_server || GetParam() == Via::kSocket ? 80 : kRowBytes);
+      const int64_t place = Place(call, to_server || GetParam() == Over::kUnix ? 80 : kRowBytes);
       cutter_->CutAfter(to_server, place);
       const absl::StatusOr<Taken> row = through_->Take({.partition = kPartition, .consumer = kConsumer});
       ASSERT_EQ(row.status(), absl::OkStatus()) << "cut after " << place;
@@ -74,6 +75,20 @@ class CutConnection : public OverBoth {
     EXPECT_EQ(taken, Numbers(count));
     EXPECT_EQ(direct_->GetConsumerStatus(kPartition, kConsumer)->leased, count) << "leases of answers that were lost";
     EXPECT_EQ(direct_->GetConsumerStatus(kPartition, kConsumer)->expired, 0);
+  }
+
+  // Makes a call that is cut after no byte, one that is cut after its first, and so on, until one passes. Returns how
+  // many that were.
+  int64_t CallCutAtEveryByte(bool to_server, const std::function<absl::Status(int64_t call)>& make) {
+    for (int64_t call = 0;; ++call) {
+      const int64_t cuts = cutter_->cuts();
+      cutter_->CutAfter(to_server, call);
+      if (const absl::Status status = make(call); !status.ok()) {
+        ADD_FAILURE() << status << " when cut after " << call << " bytes";
+        return call;
+      }
+      if (cutter_->cuts() == cuts) return call + 1;
+    }
   }
 
   std::multiset<int64_t> MarksThere() {
@@ -102,10 +117,41 @@ TEST_P(CutConnection, OnTheWayOfThePutsAnswerPutsItsRowsOnce) { Puts(40, /*to_se
 TEST_P(CutConnection, OnTheWayOfATakeTakesOnce) { Takes(40, /*to_server=*/true); }
 TEST_P(CutConnection, OnTheWayOfTheTakesAnswerTakesOnce) { Takes(40, /*to_server=*/false); }
 
+TEST_P(CutConnection, AtAnyByteOfAPutPutsItsRowsOnce) {
+  ASSERT_EQ(CreateAll(*direct_), absl::OkStatus());
+  int64_t count = 0;
+  for (const bool to_server : {true, false}) {
+    const int64_t calls = CallCutAtEveryByte(to_server, [&](int64_t) {
+      return through_->Put({.partition = kPartition, .batch = MakeBatch(1, 16, count++)}).status();
+    });
+    EXPECT_GT(calls, to_server ? 200 : 20);
+  }
+  EXPECT_EQ(MarksThere(), Numbers(count));
+  EXPECT_TRUE(HasWholeRowsOnly(direct_->GetStatus(kPartition).value()));
+}
+
+TEST_P(CutConnection, AtAnyByteOfATakeTakesOnce) {
+  ASSERT_EQ(CreateAll(*direct_), absl::OkStatus());
+  ASSERT_EQ(direct_->Put({.partition = kPartition, .batch = MakeBatch(2000, 32'000)}).status(), absl::OkStatus());
+  std::multiset<int64_t> taken;
+  for (const bool to_server : {true, false}) {
+    const int64_t calls = CallCutAtEveryByte(to_server, [&](int64_t) {
+      const absl::StatusOr<Taken> row = through_->Take({.partition = kPartition, .consumer = kConsumer});
+      if (row.ok()) taken.insert(row->rows.Get<int64_t>(0, "mark").value().front());
+      return row.status();
+    });
+    EXPECT_GT(calls, 50);
+  }
+  const auto count = static_cast<int64_t>(taken.size());
+  EXPECT_EQ(taken, Numbers(count));
+  EXPECT_EQ(direct_->GetConsumerStatus(kPartition, kConsumer)->leased, count);
+  EXPECT_EQ(direct_->GetConsumerStatus(kPartition, kConsumer)->expired, 0);
+}
+
 TEST_P(CutConnection, DISABLED_ThousandsOfTimesOnTheWayOfAPutPutsItsRowsOnce) { Puts(1000, /*to_server=*/true); }
 TEST_P(CutConnection, DISABLED_ThousandsOfTimesOnTheWayOfTheTakesAnswerTakesOnce) { Takes(1000, /*to_server=*/false); }
 
-INSTANTIATE_TEST_SUITE_P(Both, CutConnection, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+INSTANTIATE_TEST_SUITE_P(Each, CutConnection, testing::Values(Over::kUnix, Over::kTcp, Over::kTls), NameOfParam);
 
 }  // namespace
 }  // namespace tdock::fault

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
-#include "dock/service/wire/socket_address.h"
+#include "core/net/endpoint.h"
 
 namespace tdock::fault {
 namespace {
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Cutter>> Cutter::Start(const std::string& upstrea
     if (mkdtemp(folder.data()) == nullptr) return absl::ErrnoToStatus(errno, "mkdtemp");
     cutter->folder_ = folder;
     cutter->address_ = absl::StrCat("unix:", folder, "/cut.sock");
-    TDOCK_ASSIGN_OR_RETURN(const sockaddr_un address, service::SocketAddress(folder + "/cut.sock"));
+    TDOCK_ASSIGN_OR_RETURN(const sockaddr_un address, net::UnixAddress(folder + "/cut.sock"));
     cutter->listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (bind(cutter->listener_, AsAddress(address), sizeof(address)) != 0) return absl::ErrnoToStatus(errno, "bind");
   } else {
@@ -114,7 +114,7 @@ void Cutter::CutAfter(bool to_server, int64_t bytes) {
 absl::StatusOr<int> Cutter::Dial() const {
   absl::string_view path = upstream_;
   if (absl::ConsumePrefix(&path, "unix:")) {
-    TDOCK_ASSIGN_OR_RETURN(const sockaddr_un address, service::SocketAddress(std::string(path)));
+    TDOCK_ASSIGN_OR_RETURN(const sockaddr_un address, net::UnixAddress(std::string(path)));
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(fd, AsAddress(address), sizeof(address)) == 0) return fd;
     close(fd);

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
 
@@ -65,6 +66,22 @@ int CountDescriptors(pid_t pid) {
 int CountThreads(pid_t pid) { return static_cast<int>(StatusNumber(pid, "Threads")); }
 
 int64_t ResidentBytes(pid_t pid) { return StatusNumber(pid, "VmRSS") << 10; }
+
+int64_t PeakBytes(pid_t pid) { return StatusNumber(pid, "VmHWM") << 10; }
+
+void ForgetPeak(pid_t pid) { std::ofstream(absl::StrCat("/proc/", pid, "/clear_refs")) << "5"; }
+
+absl::Duration CpuTime(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  // The state follows the name, which is in parentheses: it is field 3, and the ticks are fields 14 and 15.
+  const std::vector<std::string> fields = absl::StrSplit(line.substr(std::min(line.rfind(") "), line.size())), ' ');
+  int64_t user = 0, system = 0;
+  const bool read = fields.size() > 13 && absl::SimpleAtoi(fields[12], &user) && absl::SimpleAtoi(fields[13], &system);
+  EXPECT_TRUE(read) << line;
+  return absl::Seconds(user + system) / sysconf(_SC_CLK_TCK);
+}
 
 PartitionOptions Columns(absl::string_view name) {
   return {.name = std::string(name),
@@ -132,15 +149,46 @@ Medians MediansOf(Dock& dock, Dock& control, int times, const std::function<void
   return {median(of_dock), median(of_control)};
 }
 
-std::string NameOf(const testing::TestParamInfo<Via>& info) { return info.param == Via::kTcp ? "Tcp" : "Socket"; }
-
-void OverBoth::Start(const std::vector<std::string>& arguments) {
-  absl::StatusOr<std::unique_ptr<service::ServerProcess>> server = service::ServerProcess::Start(arguments);
-  ASSERT_EQ(server.status(), absl::OkStatus());
-  server_ = *std::move(server);
+Target Target::Parse(const std::string& argument) {
+  const size_t comma = argument.find(',');
+  if (comma == std::string::npos) return {argument};
+  return {argument.substr(0, comma), argument.substr(comma + 1)};
 }
 
-std::unique_ptr<Dock> OverBoth::Connect(const ConnectOptions& options) {
+ConnectOptions Patiently(const Target& target) {
+  ConnectOptions options = target.Options();
+  options.reconnect_for = options.answer_within = kPatience;
+  return options;
+}
+
+std::string NameOf(Over over) { return over == Over::kUnix ? "Unix" : over == Over::kTcp ? "Tcp" : "Tls"; }
+std::string NameOfParam(const testing::TestParamInfo<Over>& info) { return NameOf(info.param); }
+
+std::vector<std::string> ServeArguments(Over over) {
+  if (over != Over::kTls) return {};
+  const net::Certificates& files = net::TestCertificates();
+  return {"--tls-cert", files.Path("ours.pem"), "--tls-key", files.Path("ours.key")};
+}
+
+Target TargetOf(const service::ServerProcess& server, Over over) {
+  if (over == Over::kUnix) return {server.socket_address()};
+  return {server.tcp_address(), over == Over::kTls ? net::TestCertificates().Path("ours-ca.pem") : ""};
+}
+
+std::unique_ptr<service::ServerProcess> OverEach::StartProcess(std::vector<std::string> arguments) {
+  const std::vector<std::string> more = ServeArguments(GetParam());
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  absl::StatusOr<std::unique_ptr<service::ServerProcess>> server = service::ServerProcess::Start(arguments);
+  EXPECT_EQ(server.status(), absl::OkStatus());
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+void OverEach::Start(const std::vector<std::string>& arguments) {
+  server_ = StartProcess(arguments);
+  ASSERT_NE(server_, nullptr);
+}
+
+std::unique_ptr<Dock> OverEach::Connect(const ConnectOptions& options) {
   absl::StatusOr<std::unique_ptr<Dock>> dock;
   // Its reconnect_for may be short.
   EXPECT_TRUE(Eventually([&] {
@@ -150,17 +198,12 @@ std::unique_ptr<Dock> OverBoth::Connect(const ConnectOptions& options) {
   return dock.ok() ? *std::move(dock) : nullptr;
 }
 
-std::unique_ptr<Dock> OverBoth::ConnectToIdle() {
-  if (idle_ == nullptr) {
-    absl::StatusOr<std::unique_ptr<service::ServerProcess>> server = service::ServerProcess::Start({});
-    EXPECT_EQ(server.status(), absl::OkStatus());
-    if (!server.ok()) return nullptr;
-    idle_ = *std::move(server);
-  }
-  return Connect(Patiently(Address(*idle_)));
+std::unique_ptr<Dock> OverEach::ConnectToIdle() {
+  if (idle_ == nullptr) idle_ = StartProcess({});
+  return idle_ == nullptr ? nullptr : Connect(Patiently(TargetOf(*idle_, GetParam())));
 }
 
-RestartableServer::RestartableServer() {
+RestartableServer::RestartableServer(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {
   std::string folder = "/tmp/tdock-XXXXXX";
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
   folder_ = std::move(folder);
@@ -173,14 +216,21 @@ RestartableServer::~RestartableServer() {
 }
 
 absl::Status RestartableServer::Start() {
-  TDOCK_ASSIGN_OR_RETURN(process_, ChildProcess::Start({FolderOfThisProgram() + "/tdock-dock", "serve", "--listen",
-                                                        tcp_, "--socket", folder_ + "/dock.sock"}));
+  std::vector<std::string> command = {
+      FolderOfThisProgram() + "/tdock-dock", "serve", "--listen", tcp_, "--socket", folder_ + "/dock.sock"};
+  command.insert(command.end(), arguments_.begin(), arguments_.end());
+  TDOCK_ASSIGN_OR_RETURN(process_, ChildProcess::Start(command));
   for (;;) {
     TDOCK_ASSIGN_OR_RETURN(const std::string line, process_->ReadLine(kPatience));
     absl::string_view rest = line;
     if (rest == "ready") return absl::OkStatus();
     if (absl::ConsumePrefix(&rest, "tcp ")) tcp_ = std::string(rest);
   }
+}
+
+Target RestartableServer::At(Over over) const {
+  if (over == Over::kUnix) return {"unix:" + folder_ + "/dock.sock"};
+  return {tcp_, over == Over::kTls ? net::TestCertificates().Path("ours-ca.pem") : ""};
 }
 
 void RestartableServer::Kill() { process_.reset(); }

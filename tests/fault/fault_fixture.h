@@ -13,14 +13,15 @@
 #include "absl/time/time.h"
 #include "core/base/child_process.h"
 #include "core/base/testing/patience.h"
-#include "dock/service/remote/server_process.h"
+#include "dock/service/wire/server_process.h"
+#include "dock/service/wire/testing/serve.h"
 #include "tdock/dock.h"
 #include "tdock/remote_dock.h"
 
 namespace tdock::fault {
 
 // Sanitizers make everything slower, and keep freed memory; what is bounded is bounded by more.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr int kSlowness = 4;
 #else
 inline constexpr int kSlowness = 1;
@@ -40,6 +41,11 @@ int CountDescriptors(pid_t pid);
 int CountThreads(pid_t pid);
 // Memory of its own and shared, that is there.
 int64_t ResidentBytes(pid_t pid);
+// The most of that since ForgetPeak().
+int64_t PeakBytes(pid_t pid);
+void ForgetPeak(pid_t pid);
+// The time that processors have spent on it.
+absl::Duration CpuTime(pid_t pid);
 
 inline constexpr const char* kPartition = "p";
 inline constexpr const char* kConsumer = "c";
@@ -55,6 +61,19 @@ absl::Status CreateAll(Dock& dock, const ConsumerOptions& consumer = {}, Partiti
 // Whether every row has all of its columns.
 testing::AssertionResult HasWholeRowsOnly(const PartitionStatus& status);
 
+// Where a server listens.
+struct Target {
+  std::string address;      // "unix:/path" or "host:port"
+  std::string tls_ca = {};  // a file; empty: without TLS
+
+  ConnectOptions Options() const { return {.address = address, .tls_ca = tls_ca}; }
+  // One argument of a peer's, and what that says.
+  std::string ToArgument() const { return tls_ca.empty() ? address : address + "," + tls_ca; }
+  static Target Parse(const std::string& argument);
+};
+// Options of a client that waits as long as a loaded machine may take.
+ConnectOptions Patiently(const Target& target);
+
 // A client process: tests/fault/fault_peer.cc says what roles there are. Null, with a failure, if it does not start.
 std::unique_ptr<ChildProcess> StartPeer(std::vector<std::string> arguments);
 
@@ -65,30 +84,33 @@ struct Medians {
 };
 Medians MediansOf(Dock& dock, Dock& control, int times, const std::function<void(Dock&)>& act);
 
-enum class Via { kTcp, kSocket };
-std::string NameOf(const testing::TestParamInfo<Via>& info);
+using service::Over;
+std::string NameOf(Over over);
+std::string NameOfParam(const testing::TestParamInfo<Over>& info);
+
+// The arguments of a server that `over` needs, and the server's address.
+std::vector<std::string> ServeArguments(Over over);
+Target TargetOf(const service::ServerProcess& server, Over over);
 
 // A server, and clients over one transport.
-class OverBoth : public testing::TestWithParam<Via> {
+class OverEach : public testing::TestWithParam<Over> {
  protected:
   void SetUp() override { Start({}); }
+  // With a certificate over TLS.
   void Start(const std::vector<std::string>& arguments);
-  std::string address() const { return Address(*server_); }
-  static std::string Address(const service::ServerProcess& server) {
-    return GetParam() == Via::kTcp ? server.tcp_address() : server.socket_address();
-  }
-  // The path without "unix:".
-  std::string socket_path() const { return server_->socket_address().substr(5); }
+  Target target() const { return TargetOf(*server_, GetParam()); }
+  // For error messages and peers.
+  std::string address() const { return target().address; }
+  std::string peer_address() const { return target().ToArgument(); }
   pid_t server_pid() const { return server_->process().pid(); }
 
   // Null, with a failure, if nobody answers. This client waits as long as a loaded machine may take.
-  std::unique_ptr<Dock> Connect() { return Connect(Patiently(address())); }
+  std::unique_ptr<Dock> Connect() { return Connect(Patiently(target())); }
   static std::unique_ptr<Dock> Connect(const ConnectOptions& options);
-  static ConnectOptions Patiently(const std::string& address) {
-    return {.address = address, .reconnect_for = kPatience, .answer_within = kPatience};
-  }
   // The same, to a server that has no other clients.
   std::unique_ptr<Dock> ConnectToIdle();
+
+  static std::unique_ptr<service::ServerProcess> StartProcess(std::vector<std::string> arguments);
 
   std::unique_ptr<service::ServerProcess> server_;
 
@@ -99,15 +121,16 @@ class OverBoth : public testing::TestWithParam<Via> {
 // A server that can be started again where it was. Not thread-safe.
 class RestartableServer {
  public:
-  RestartableServer();
+  explicit RestartableServer(std::vector<std::string> arguments);
   ~RestartableServer();
 
   // After Kill(), at the addresses of before.
   absl::Status Start();
   void Kill();
-  std::string Address(Via via) const { return via == Via::kTcp ? tcp_ : "unix:" + folder_ + "/dock.sock"; }
+  Target At(Over over) const;
 
  private:
+  const std::vector<std::string> arguments_;
   std::string folder_;
   std::string tcp_ = "127.0.0.1:0";
   std::unique_ptr<ChildProcess> process_;

@@ -6,15 +6,16 @@
 //                                             exits meanwhile
 //   fault_peer read ADDRESS                   fetches all rows of column "text" and looks at them
 //   fault_peer produce_recorded ADDRESS FILE FIRST, consume_recorded ADDRESS FILE SEED: see recorded.h
-//   fault_peer flood HOST:PORT CALLS ROWS     asks for rows 0 to ROWS in so many calls at once, over raw streams
+//   fault_peer flood ADDRESS CALLS ROWS       asks for every other row up to ROWS in so many calls at once, and reads
+//                                             no answer
 //
+// An ADDRESS is "unix:/path", "host:port", or "host:port,FILE" over TLS, with the CA of the server's certificate.
 // Each prints a line when it is where it is to be killed, and lives until it is.
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <future>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -22,7 +23,7 @@
 
 #include "dock/service/wire/messages.h"
 #include "fault_fixture.h"
-#include "raw_rpc.h"
+#include "raw_client.h"
 #include "recorded.h"
 #include "tdock/verbs.h"
 
@@ -88,16 +89,15 @@ int Read(Dock& dock) {
   for (;;) pause();
 }
 
-int Flood(const std::string& target, int calls, uint64_t rows) {
-  RawRpc rpc(target);
-  std::vector<std::unique_ptr<rpc::ClientStream>> streams;
+int Flood(const Target& target, int calls, uint64_t rows) {
+  RawClient raw(target);
+  raw.Hello();
+  FetchRequest fetch{.partition = kPartition, .columns = {"tokens", "text"}};
+  for (uint64_t row = 0; row < rows; row += 2) fetch.rows.push_back(row);
   for (int call = 1; call <= calls; ++call) {
-    FetchRequest fetch{.partition = kPartition, .columns = {"tokens", "text"}};
-    for (uint64_t row = 0; row < rows; ++row) fetch.rows.push_back(row);
-    const service::message::Request request = rpc.Numbered(service::RequestOf<verbs::Fetch>(fetch));
-    // Its first message is never done with, so that no other is read.
-    streams.push_back(rpc.Open(
-        request, [](rpc::Pieces) { pause(); }, [](const absl::Status&) {}));
+    const service::message::Request request = raw.Numbered(service::RequestOf<verbs::Fetch>(fetch));
+    // The server may stop reading.
+    if (!raw.Send(ControlMessage(service::kCall, request.call, request), Seconds(0.5))) break;
   }
   std::cout << "asked" << std::endl;
   for (;;) pause();
@@ -109,9 +109,9 @@ int Run(const std::vector<std::string>& arguments) {
   sigaddset(&signals, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const std::string& role = arguments.at(1);
-  if (role == "flood") return Flood(arguments.at(2), std::stoi(arguments.at(3)), std::stoull(arguments.at(4)));
-  const absl::StatusOr<std::unique_ptr<Dock>> dock =
-      ConnectDock({.address = arguments.at(2), .reconnect_for = kPatience, .answer_within = kPatience});
+  const Target target = Target::Parse(arguments.at(2));
+  if (role == "flood") return Flood(target, std::stoi(arguments.at(3)), std::stoull(arguments.at(4)));
+  const absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock(Patiently(target));
   if (!dock.ok()) return Fail(dock.status());
   if (role == "produce") return Produce(**dock, std::stoll(arguments.at(3)));
   if (role == "take") return TakeAndHold(**dock, std::stoll(arguments.at(3)), signals);

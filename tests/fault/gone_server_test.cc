@@ -13,10 +13,16 @@
 namespace tdock::fault {
 namespace {
 
-class GoneServer : public OverBoth {
+class GoneServer : public OverEach {
  protected:
   // Far longer than a test may take.
   const std::vector<std::string> kLongDrain = {"--drain", "3600"};
+
+  ConnectOptions Hastily() const {
+    ConnectOptions options = target().Options();
+    options.reconnect_for = absl::Seconds(1);
+    return options;
+  }
 
   // Lets clients wait for ever, in takes, in fetches, and in puts for room. Calls `act` this long after the last has
   // begun. Returns how each wait ended.
@@ -48,7 +54,7 @@ class GoneServer : public OverBoth {
     std::vector<absl::Status> ended(2 * waits.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < ended.size(); ++i) {
-      clients.push_back(Connect({.address = address(), .reconnect_for = absl::Seconds(1)}));
+      clients.push_back(Connect(Hastily()));
       threads.emplace_back([&, i, client = clients[i].get()] { ended[i] = waits[i % waits.size()](*client); });
     }
     // Nobody sees from outside that a call has reached the server. On a loaded machine, one may come later.
@@ -70,8 +76,9 @@ TEST_P(GoneServer, ThatIsKilledIsLookedForOnceByAllCallsOfAClient) {
   // If each looked for it, one after another, they would take more than a minute.
   constexpr absl::Duration kReconnectFor = absl::Seconds(2);
   constexpr int kCalls = 32;
-  const std::unique_ptr<Dock> dock =
-      Connect({.address = address(), .reconnect_for = kReconnectFor, .answer_within = kPatience});
+  ConnectOptions options = Patiently(target());
+  options.reconnect_for = kReconnectFor;
+  const std::unique_ptr<Dock> dock = Connect(options);
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   std::vector<std::thread> threads;
   std::vector<absl::Status> ended(kCalls);
@@ -115,8 +122,9 @@ TEST_P(GoneServer, ThatIsAskedToEndTellsAllWhoWaitAndEndsWell) {
 TEST_P(GoneServer, ThatIsAskedToEndRefusesNewCallsWithoutMakingThemWait) {
   // A call that waited for the end would wait for as long, and have no answer.
   Start(kLongDrain);
-  const std::unique_ptr<Dock> dock =
-      Connect({.address = address(), .reconnect_for = absl::Seconds(1), .answer_within = kPatience});
+  ConnectOptions options = Hastily();
+  options.answer_within = kPatience;
+  const std::unique_ptr<Dock> dock = Connect(options);
   server_->process().Signal(SIGTERM);
   absl::Status status;
   EXPECT_TRUE(Eventually([&] {
@@ -126,14 +134,11 @@ TEST_P(GoneServer, ThatIsAskedToEndRefusesNewCallsWithoutMakingThemWait) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }
 
-class RestartedServer : public testing::TestWithParam<Via> {
+class RestartedServer : public testing::TestWithParam<Over> {
  protected:
   void SetUp() override { ASSERT_EQ(server_.Start(), absl::OkStatus()); }
-  std::unique_ptr<Dock> Connect() {
-    return *ConnectDock(
-        {.address = server_.Address(GetParam()), .reconnect_for = kPatience, .answer_within = kPatience});
-  }
-  RestartableServer server_;
+  std::unique_ptr<Dock> Connect() { return *ConnectDock(Patiently(server_.At(GetParam()))); }
+  RestartableServer server_{ServeArguments(GetParam())};
 };
 
 TEST_P(RestartedServer, KnowsLeasesOfBeforeAsSuchAndServesItsClientsAgain) {
@@ -179,11 +184,11 @@ TEST_P(RestartedServer, MayHaveCarriedOutAPutThatWasUnderWay) {
     EXPECT_EQ(server_.Start(), absl::OkStatus());
     putting.join();
   }
-  EXPECT_THAT(put, Fails(absl::StatusCode::kUnavailable, {server_.Address(GetParam()), "may not"}));
+  EXPECT_THAT(put, Fails(absl::StatusCode::kUnavailable, {server_.At(GetParam()).address, "may not"}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, GoneServer, testing::Values(Via::kTcp, Via::kSocket), NameOf);
-INSTANTIATE_TEST_SUITE_P(Both, RestartedServer, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+INSTANTIATE_TEST_SUITE_P(Each, GoneServer, testing::Values(Over::kUnix, Over::kTcp, Over::kTls), NameOfParam);
+INSTANTIATE_TEST_SUITE_P(Each, RestartedServer, testing::Values(Over::kUnix, Over::kTcp, Over::kTls), NameOfParam);
 
 }  // namespace
 }  // namespace tdock::fault

@@ -12,7 +12,7 @@ namespace {
 
 using testing::Each;
 
-class KilledClient : public OverBoth {
+class KilledClient : public OverEach {
  protected:
   // Whether the partition is empty, and no bytes are held for it, some time after it was cleared.
   static bool BecomesEmpty(Dock& dock) {
@@ -30,7 +30,7 @@ class KilledClient : public OverBoth {
     const int64_t resident_before = ResidentBytes(server_pid());
     Rng rng(7);
     for (int i = 0; i < kills; ++i) {
-      const auto peer = StartPeer({"produce", address(), "120000000"});
+      const auto peer = StartPeer({"produce", peer_address(), "120000000"});
       ASSERT_EQ(peer->ReadLine(kPatience).value_or(""), "ready");
       const absl::Time kill_at = absl::Now() + absl::Microseconds(static_cast<int64_t>(rng.Below(400'000)));
       while (absl::Now() < kill_at) EXPECT_TRUE(HasWholeRowsOnly(dock->GetStatus(kPartition).value()));
@@ -59,7 +59,7 @@ TEST_P(KilledClient, GivesItsLeasedRowsBackLongBeforeTheirLeaseEnds) {
   const std::unique_ptr<Dock> dock = Connect();
   ASSERT_EQ(CreateAll(*dock, {.lease_duration = kNever}), absl::OkStatus());
   ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(8, 8000)}).status(), absl::OkStatus());
-  const auto peer = StartPeer({"take", address(), "8"});
+  const auto peer = StartPeer({"take", peer_address(), "8"});
   ASSERT_EQ(peer->ReadLine(kPatience).value_or(""), "taken");
   ASSERT_EQ(dock->GetConsumerStatus(kPartition, kConsumer)->leased, 8);
   peer->Signal(SIGKILL);
@@ -75,10 +75,10 @@ TEST_P(KilledClient, HoldsNoBytesThatItLookedAt) {
   const std::unique_ptr<Dock> dock = Connect();
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(16, 16 << 20)}).status(), absl::OkStatus());
-  const auto peer = StartPeer({"read", address()});
+  const auto peer = StartPeer({"read", peer_address()});
   ASSERT_EQ(peer->ReadLine(kPatience).value_or(""), "reading");
   ASSERT_EQ(dock->Clear({.partition = kPartition, .everything = true}).value_or(0), 16);
-  if (GetParam() == Via::kSocket) {
+  if (GetParam() == Over::kUnix) {
     EXPECT_GT(dock->GetStatus(kPartition)->held_bytes, 0) << "it looks at them still";
   }
   peer->Signal(SIGKILL);
@@ -98,7 +98,7 @@ TEST_P(KilledClient, WhileItsCallsWaitStopsNobodyElse) {
   ASSERT_EQ(dock->Put(marks).status(), absl::OkStatus());
   for (const char* call : {"take", "fetch", "put"}) {
     for (const int signal : {SIGKILL, SIGTERM, SIGUSR1}) {
-      const auto peer = StartPeer({"wait", address(), call});
+      const auto peer = StartPeer({"wait", peer_address(), call});
       ASSERT_EQ(peer->ReadLine(kPatience).value_or(""), "waiting");
       absl::SleepFor(Seconds(0.1));  // for the call to arrive; it waits until the session ends
       peer->Signal(signal);
@@ -118,7 +118,7 @@ TEST_P(KilledClient, WhileItsCallsWaitStopsNobodyElse) {
   EXPECT_EQ(other->Put({.partition = kPartition, .batch = MakeBatch(4, 4000)}).status(), absl::OkStatus());
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, KilledClient, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+INSTANTIATE_TEST_SUITE_P(Each, KilledClient, testing::Values(Over::kUnix, Over::kTcp, Over::kTls), NameOfParam);
 
 }  // namespace
 }  // namespace tdock::fault

@@ -19,34 +19,30 @@ namespace {
 // A server in a process of its own, or inside this one.
 enum class Kind { kProcess, kInside };
 
-class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
+class Schedule : public testing::TestWithParam<std::tuple<Over, Kind>> {
  protected:
   void SetUp() override {
     std::string folder = "/tmp/tdock-XXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
     folder_ = folder;
-    const auto [via, kind] = GetParam();
-    std::string tcp, socket;
+    const auto [over, kind] = GetParam();
     if (kind == Kind::kProcess) {
-      absl::StatusOr<std::unique_ptr<service::ServerProcess>> started = service::ServerProcess::Start({});
+      absl::StatusOr<std::unique_ptr<service::ServerProcess>> started =
+          service::ServerProcess::Start(ServeArguments(over));
       ASSERT_EQ(started.status(), absl::OkStatus());
       process_ = *std::move(started);
-      tcp = process_->tcp_address();
-      socket = process_->socket_address();
+      target_ = TargetOf(*process_, over);
     } else {
       absl::StatusOr<std::unique_ptr<DockServer>> started =
           DockServer::Start({.listen = "127.0.0.1:0", .socket = folder_ + "/dock.sock"});
       ASSERT_EQ(started.status(), absl::OkStatus());
       inside_ = *std::move(started);
-      tcp = inside_->tcp_address();
-      socket = inside_->address();
+      target_ = {over == Over::kUnix ? inside_->address() : inside_->tcp_address()};
     }
-    address_ = via == Via::kTcp ? tcp : socket;
-    absl::StatusOr<std::unique_ptr<Cutter>> cutter = Cutter::Start(address_);
+    absl::StatusOr<std::unique_ptr<Cutter>> cutter = Cutter::Start(target_.address);
     ASSERT_EQ(cutter.status(), absl::OkStatus());
     cutter_ = *std::move(cutter);
-    absl::StatusOr<std::unique_ptr<Dock>> dock =
-        ConnectDock({.address = address_, .reconnect_for = kPatience, .answer_within = kPatience});
+    absl::StatusOr<std::unique_ptr<Dock>> dock = ConnectDock(Patiently(target_));
     ASSERT_EQ(dock.status(), absl::OkStatus());
     dock_ = *std::move(dock);
     ASSERT_EQ(CreateRecorded(*dock_), absl::OkStatus());
@@ -61,7 +57,8 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
 
   // The first two produce, the others consume. Every other one goes through the cutter.
   void StartPeerNumber(size_t number) {
-    const std::string& address = started_ % 2 == 0 ? address_ : cutter_->address();
+    const Target cut{cutter_->address(), target_.tls_ca};
+    const std::string address = (started_ % 2 == 0 ? target_ : cut).ToArgument();
     const std::string file = absl::StrCat(folder_, "/", started_);
     const uint64_t start = ++started_;
     const std::string argument = number < 2 ? absl::StrCat(start << 32) : absl::StrCat(start);
@@ -150,7 +147,8 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
   Rng rng_{testing::UnitTest::GetInstance()->random_seed() == 0
                ? uint64_t{17}
                : static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed())};
-  std::string folder_, address_;
+  std::string folder_;
+  Target target_;
   std::unique_ptr<service::ServerProcess> process_;
   std::unique_ptr<DockServer> inside_;
   std::unique_ptr<Cutter> cutter_;
@@ -163,15 +161,16 @@ class Schedule : public testing::TestWithParam<std::tuple<Via, Kind>> {
 TEST_P(Schedule, OfKillsStopsAndCutsLosesNothingAndDoesNothingTwice) { Run(absl::Seconds(3)); }
 TEST_P(Schedule, DISABLED_OfAQuarterOfAnHourLosesNothingAndDoesNothingTwice) { Run(absl::Minutes(15)); }
 
-std::string NameOfBoth(const testing::TestParamInfo<std::tuple<Via, Kind>>& info) {
-  const auto [via, kind] = info.param;
-  return absl::StrCat(via == Via::kTcp ? "Tcp" : "Socket", kind == Kind::kProcess ? "Process" : "Inside");
+std::string NameOfBoth(const testing::TestParamInfo<std::tuple<Over, Kind>>& info) {
+  const auto [over, kind] = info.param;
+  return NameOf(over) + (kind == Kind::kProcess ? "Process" : "Inside");
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Schedule,
-                         testing::Combine(testing::Values(Via::kTcp, Via::kSocket),
+INSTANTIATE_TEST_SUITE_P(Each, Schedule,
+                         testing::Combine(testing::Values(Over::kUnix, Over::kTcp),
                                           testing::Values(Kind::kProcess, Kind::kInside)),
                          NameOfBoth);
+INSTANTIATE_TEST_SUITE_P(Tls, Schedule, testing::Values(std::tuple(Over::kTls, Kind::kProcess)), NameOfBoth);
 
 }  // namespace
 }  // namespace tdock::fault

@@ -10,7 +10,7 @@
 namespace tdock::fault {
 namespace {
 
-class StoppedProcess : public OverBoth {
+class StoppedProcess : public OverEach {
  protected:
   // Before the server's own end, so that it can.
   void TearDown() override { server_->process().Signal(SIGCONT); }
@@ -20,7 +20,7 @@ TEST_P(StoppedProcess, ThatIsAClientKeepsItsLeaseWhileOthersAreServed) {
   const std::unique_ptr<Dock> dock = Connect();
   ASSERT_EQ(CreateAll(*dock), absl::OkStatus());
   ASSERT_EQ(dock->Put({.partition = kPartition, .batch = MakeBatch(4, 1000)}).status(), absl::OkStatus());
-  const auto peer = StartPeer({"take", address(), "4"});
+  const auto peer = StartPeer({"take", peer_address(), "4"});
   ASSERT_EQ(peer->ReadLine(kPatience).value_or(""), "taken");
   ASSERT_TRUE(Stop(*peer));
   const absl::Time until = absl::Now() + absl::Seconds(3);
@@ -40,8 +40,9 @@ TEST_P(StoppedProcess, ThatIsAClientKeepsItsLeaseWhileOthersAreServed) {
 }
 
 TEST_P(StoppedProcess, ThatIsTheServerDelaysCallsUntilTheyGiveUpAndGoesOn) {
-  const std::unique_ptr<Dock> dock =
-      Connect({.address = address(), .reconnect_for = kPatience, .answer_within = absl::Seconds(1)});
+  ConnectOptions options = Patiently(target());
+  options.answer_within = absl::Seconds(1);
+  const std::unique_ptr<Dock> dock = Connect(options);
   const std::unique_ptr<Dock> waiting = Connect(), patient = Connect();
   ASSERT_EQ(CreateAll(*patient), absl::OkStatus());
   auto taken = std::async(std::launch::async, [&] {
@@ -68,7 +69,7 @@ TEST_P(StoppedProcess, ThatIsTheServerDelaysCallsUntilTheyGiveUpAndGoesOn) {
   EXPECT_EQ(rows->rows.size(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, StoppedProcess, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+INSTANTIATE_TEST_SUITE_P(Each, StoppedProcess, testing::Values(Over::kUnix, Over::kTcp), NameOfParam);
 
 }  // namespace
 }  // namespace tdock::fault

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRows = 2'000'000;
 
-class WorstCalls : public OverBoth {};
+class WorstCalls : public OverEach {};
 
 // What looks at many rows, or at a whole table.
 void CallWorst(Dock& dock) {
@@ -74,7 +74,7 @@ TEST_P(WorstCalls, KeepNobodyElseWaiting) {
   EXPECT_LT(least, bound);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, WorstCalls, testing::Values(Via::kTcp, Via::kSocket), NameOf);
+INSTANTIATE_TEST_SUITE_P(Each, WorstCalls, testing::Values(Over::kUnix, Over::kTcp), NameOfParam);
 
 }  // namespace
 }  // namespace tdock::fault

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/status.h"
-#include "dock/service/remote/server_process.h"
+#include "dock/service/wire/server_process.h"
 #include "tdock/remote_dock.h"
 
 namespace tdock::bench {

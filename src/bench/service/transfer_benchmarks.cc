@@ -1,8 +1,13 @@
 // What bytes cost between processes: few large rows.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +16,7 @@
 #include "bench/dock/payload_runs.h"
 #include "bench/service/served.h"
 #include "bench/service/service_benchmarks.h"
-#include "core/rpc/stream_client.h"
-#include "core/rpc/stream_server.h"
+#include "core/net/endpoint.h"
 
 namespace tdock::bench {
 namespace {
@@ -73,69 +77,79 @@ absl::StatusOr<TimedRun> TimeGet(std::shared_ptr<LargeRows> rows, Clock& clock) 
   };
 }
 
-// ---- The bare stream: the same bytes over gRPC, and nothing done with them.
+// ---- Bare sockets: the same bytes over TCP, and nothing done with them.
 
-class BareStream {
+class BareSockets {
  public:
-  static absl::StatusOr<std::shared_ptr<BareStream>> Create(std::vector<Column> columns) {
-    auto bare = std::make_shared<BareStream>();
+  static absl::StatusOr<std::shared_ptr<BareSockets>> Create(std::vector<Column> columns) {
+    auto bare = std::make_shared<BareSockets>();
     bare->columns_ = std::move(columns);
-    for (const Column& column : bare->columns_) {
-      const Buffer& values = column.values();
-      for (size_t at = 0; at < values.size(); at += kMessageBytes) {
-        bare->messages_.push_back({values.Slice(at, std::min(kMessageBytes, values.size() - at))});
-      }
-    }
-    TDOCK_ASSIGN_OR_RETURN(bare->server_,
-                           rpc::StreamServer::Start({}, [bare = bare.get()](absl::string_view method, auto sink) {
-                             return std::make_shared<Handler>(*bare, method == "/bare/get", std::move(sink));
-                           }));
-    rpc::StreamClientOptions options;
-    options.target = absl::StrCat("127.0.0.1:", bare->server_->port());
-    TDOCK_ASSIGN_OR_RETURN(bare->client_, rpc::StreamClient::Connect(options));
+    for (const Column& column : bare->columns_) bare->bytes_ += column.values().size();
+    bare->received_ = Buffer::Allocate(bare->bytes_);
+    TDOCK_ASSIGN_OR_RETURN(net::ListeningSockets listening, net::ListenOn({.host = "127.0.0.1", .port = 0}));
+    TDOCK_ASSIGN_OR_RETURN(bare->client_,
+                           net::ConnectTo({"127.0.0.1", listening.port}, absl::Now() + absl::Minutes(1)));
+    pollfd waits{.fd = listening.sockets[0]->fd(), .events = POLLIN, .revents = 0};
+    poll(&waits, 1, -1);
+    bare->server_ = std::make_unique<FileDescriptor>(accept4(waits.fd, nullptr, nullptr, SOCK_CLOEXEC));
+    net::TuneTcp(bare->server_->fd());
+    fcntl(bare->client_->fd(), F_SETFL, 0);  // both wait
+    bare->thread_ = std::jthread([bare = bare.get()] { bare->Serve(); });
     return bare;
   }
+  ~BareSockets() {
+    if (client_ != nullptr) shutdown(client_->fd(), SHUT_RDWR);
+  }
 
-  absl::Status Put() { return Call("/bare/put", messages_); }
-  absl::Status Get() { return Call("/bare/get", {}); }
+  absl::Status Put() {
+    return Call('p', [this] { return SendAll(client_->fd()) && Receive(client_->fd(), 1); });
+  }
+  absl::Status Get() {
+    return Call('g', [this] { return Receive(client_->fd(), bytes_); });
+  }
 
  private:
-  static constexpr size_t kMessageBytes = 1 << 20;
-
-  class Handler final : public rpc::CallHandler {
-   public:
-    Handler(const BareStream& bare, bool sends, std::shared_ptr<rpc::CallSink> sink)
-        : bare_(bare), sends_(sends), sink_(std::move(sink)) {}
-    void OnMessage(rpc::Pieces) override {}
-    void OnHalfClose() override {
-      if (sends_) {
-        for (const rpc::Message& message : bare_.messages_) sink_->Send(message);
-      }
-      sink_->Finish(absl::OkStatus());
+  template <class Rest>
+  absl::Status Call(char what, Rest rest) {
+    const bool done = send(client_->fd(), &what, 1, MSG_NOSIGNAL) == 1 && rest();
+    return done ? absl::OkStatus() : absl::UnavailableError("the sockets are closed");
+  }
+  void Serve() {
+    for (char what = 0; recv(server_->fd(), &what, 1, 0) == 1;) {
+      const bool done = what == 'p' ? Receive(server_->fd(), bytes_) && send(server_->fd(), "!", 1, MSG_NOSIGNAL) == 1
+                                    : SendAll(server_->fd());
+      if (!done) return;
     }
-    void OnGone() override {}
-
-   private:
-    const BareStream& bare_;
-    const bool sends_;
-    const std::shared_ptr<rpc::CallSink> sink_;
-  };
-
-  absl::Status Call(absl::string_view method, std::span<const rpc::Message> messages) {
-    return client_
-        ->Call(
-            method, messages, [](rpc::Pieces) { return absl::OkStatus(); }, absl::Now() + absl::Minutes(1))
-        .status;
+  }
+  bool SendAll(int fd) const {
+    for (const Column& column : columns_) {
+      const Buffer& values = column.values();
+      for (size_t at = 0; at < values.size();) {
+        const ssize_t sent = send(fd, values.data() + at, values.size() - at, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        at += static_cast<size_t>(sent);
+      }
+    }
+    return true;
+  }
+  bool Receive(int fd, size_t bytes) {
+    for (size_t at = 0; at < bytes;) {
+      const ssize_t got = recv(fd, received_.mutable_data() + at, bytes - at, 0);
+      if (got <= 0) return false;
+      at += static_cast<size_t>(got);
+    }
+    return true;
   }
 
   std::vector<Column> columns_;
-  std::vector<rpc::Message> messages_;
-  std::unique_ptr<rpc::StreamServer> server_;
-  std::unique_ptr<rpc::StreamClient> client_;
+  size_t bytes_ = 0;
+  Buffer received_;
+  std::unique_ptr<FileDescriptor> client_, server_;
+  std::jthread thread_;
 };
 
 absl::StatusOr<TimedRun> TimeBare(const std::shared_ptr<LargeRows>& rows, bool put, Clock& clock) {
-  TDOCK_ASSIGN_OR_RETURN(const auto bare, BareStream::Create(rows->columns()));
+  TDOCK_ASSIGN_OR_RETURN(const auto bare, BareSockets::Create(rows->columns()));
   return [bare, put, bytes = rows->bytes(), &clock]() -> absl::StatusOr<Figure> {
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock, [&] { return put ? bare->Put() : bare->Get(); }));
     return static_cast<double>(bytes) / seconds / kGigabyte;
@@ -239,7 +253,7 @@ void AddTransferBenchmarks(std::vector<Benchmark>& benchmarks) {
   add("service/dense/shm/get", "the same sum over private memory", PrepareViews);
   for (const bool put : {true, false}) {
     const char* const verb = put ? "put" : "get";
-    add(absl::StrCat("service/dense/tcp/", verb), "a bare gRPC stream",
+    add(absl::StrCat("service/dense/tcp/", verb), "bare sockets",
         [=](const Settings& settings) { return PrepareTcp(settings, DenseColumns, put, true); });
     add(absl::StrCat("service/mixed/tcp/", verb), "",
         [=](const Settings& settings) { return PrepareTcp(settings, MixedColumns, put, false); });

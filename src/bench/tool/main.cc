@@ -21,7 +21,6 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/command/command.h"
-#include "core/rpc/malloc_settings.h"
 #include "trainer/stages/guard.h"
 
 namespace tdock::bench {
@@ -72,7 +71,6 @@ std::vector<Benchmark> AllBenchmarks(bool quick) {
 }
 
 absl::Status Bench(const BenchArguments& arguments) {
-  rpc::KeepFreedMemory();
   if (arguments.worker.size() == 2 && arguments.worker.front() == "streams") {
     return RunStreamWorker(arguments.worker.back());
   }

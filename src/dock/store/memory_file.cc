@@ -52,8 +52,6 @@ absl::Status TooManyDescriptors(rlim_t left) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() { ::close(fd_); }
-
 absl::StatusOr<std::shared_ptr<const Mapping>> Mapping::Make(int fd, size_t bytes, Access access, size_t offset) {
   if (bytes == 0 || bytes > SIZE_MAX - kHugePageBytes) {
     return absl::InvalidArgumentError(absl::StrCat("cannot map ", bytes, " bytes"));

@@ -7,22 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/file_descriptor.h"
 
 namespace tdock::dock {
-
-// An open file, closed with its last owner. Immutable, so thread-safe.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor();
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 // A mapping of a file, unmapped with its last owner; the file may be closed before. Thread-safe as far as its bytes
 // are.

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "core/rpc/malloc_settings.h"
 #include "dock/service/console/command_line.h"
 #include "dock/service/program/serve.h"
 #include "tdock/remote_dock.h"
@@ -23,7 +22,6 @@ absl::StatusOr<std::unique_ptr<tdock::Dock>> Connect(const tdock::console::Conne
 }  // namespace
 
 int main(int argc, char** argv) {
-  tdock::rpc::KeepFreedMemory();
   // A reader that goes away is then an error of the write, which is reported.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

@@ -75,7 +75,7 @@ class Losses {
 }  // namespace
 
 absl::StatusOr<message::Welcome> ClientSession::Hello(const std::string& session) {
-  const message::Hello hello{.protocol = Service::kProtocol, .session = session, .client = options_.client};
+  const message::Hello hello{.session = session, .client = options_.client};
   const absl::Time until = Clock::Real().Now() + options_.reconnect_for;
   message::Welcome welcome;
   const absl::Status status =
@@ -123,6 +123,11 @@ absl::Status ClientSession::Reconnect(std::optional<uint64_t> broken) {
 }
 
 absl::StatusOr<ClientAnswer> ClientSession::Call(message::Request request, const Batch& batch, const Wait& wait) {
+  if (ProcessGeneration() != generation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this dock is connected to ", options_.address,
+                     " by the process that this one was forked from: connect again here"));
+  }
   if (const size_t bytes = ByteSize(request); bytes > Service::kMaxControlBytes - kMaxAddedToRequest) {
     return absl::InvalidArgumentError(absl::StrCat("a request of ", bytes, " bytes, not counting cells; the limit is ",
                                                    Service::kMaxControlBytes - kMaxAddedToRequest,
@@ -202,6 +207,7 @@ void ClientSession::Acknowledge(message::Request& request) {
 }
 
 void ClientSession::Unpin(uint64_t call) {
+  if (ProcessGeneration() != generation_) return;  // the parent's view
   message::Request request{.verb = message::kAcknowledge, .body = Serialize(message::Release{{call}})};
   {
     MutexLock lock(mu_);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/process_generation.h"
 #include "dock/service/wire/client_transport.h"
 
 namespace tdock::service {
@@ -35,7 +36,7 @@ struct ClientSessionOptions {
 class ClientSession : public std::enable_shared_from_this<ClientSession> {
  public:
   ClientSession(std::unique_ptr<ClientTransport> transport, const ClientSessionOptions& options)
-      : options_(options), transport_(std::move(transport)) {}
+      : options_(options), transport_(std::move(transport)), generation_(ProcessGeneration()) {}
 
   // Connects to the server. Unavailable if there is none.
   absl::Status Connect() { return Reconnect(std::nullopt); }
@@ -47,8 +48,8 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
     // Carrying it out twice is harmless: the effects of the first attempt are gone with the session.
     bool repeatable = false;
   };
-  // The response, or the server's error, or Unavailable: the server is gone, and the message says whether the call may
-  // have had an effect.
+  // The response, or the server's error, or FailedPrecondition in a child of the process that connected, or
+  // Unavailable: the server is gone, and the message says whether the call may have had an effect.
   absl::StatusOr<ClientAnswer> Call(message::Request request, const Batch& batch, const Wait& wait);
 
   // Tells the server that the views returned by a call are no longer used.
@@ -65,6 +66,8 @@ class ClientSession : public std::enable_shared_from_this<ClientSession> {
 
   const ClientSessionOptions options_;
   const std::unique_ptr<ClientTransport> transport_;
+  // A child has the same connections, whose server knows one client: it must not use them.
+  const uint64_t generation_;
 
   Mutex mu_;
   CondVar changed_;

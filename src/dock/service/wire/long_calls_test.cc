@@ -121,10 +121,10 @@ std::vector<LongCall> LongCalls() {
 class LongCallsTest : public testing::Test {
  protected:
   std::unique_ptr<Dock> Connect() {
-    return ConnectThrough(std::make_unique<SocketTransport>(server_.path()), Clock::Real());
+    return ConnectThrough(std::make_unique<Transport>(server_.address()), Clock::Real());
   }
 
-  TestSocketServer server_;
+  TestServer server_;
 };
 
 TEST_F(LongCallsTest, NoRequestHoldsAnEventLoop) {
@@ -170,10 +170,9 @@ absl::Duration NinthDecile(std::vector<absl::Duration> took) {
 }
 
 TEST_F(LongCallsTest, OthersAreAnsweredAsSoonAsByAnIdleServerWhileTheWorstIsAskedFor) {
-  TestSocketServer idle_server;
+  TestServer idle_server;
   const std::unique_ptr<Dock> dock = Connect(), other = Connect();
-  const std::unique_ptr<Dock> idle =
-      ConnectThrough(std::make_unique<SocketTransport>(idle_server.path()), Clock::Real());
+  const std::unique_ptr<Dock> idle = ConnectThrough(std::make_unique<Transport>(idle_server.address()), Clock::Real());
   ASSERT_NE(dock, nullptr);
   for (Dock* each : {other.get(), idle.get()}) {
     ASSERT_EQ(each->CreatePartition({.name = "small", .growing = true}), absl::OkStatus());

@@ -18,33 +18,29 @@
 namespace tdock::service {
 namespace message {
 
-// The first message of a connection.
+// The rest of the first message of a connection (core/net/message.h).
 struct Hello {
-  uint32_t protocol = 0;
   // The session that the connection belongs to; none: a new one.
   std::string session = {};
   // The client's name, for people who look at the server's status.
   std::string client = {};
 
-  TDOCK_FIELDS(Hello, protocol, session, client)
+  TDOCK_FIELDS(Hello, session, client)
 };
 
 struct Welcome {
-  uint32_t protocol = 0;
   std::string session = {};  // 16 bytes
   // Differs between starts of the server.
   uint64_t instance = 0;
   // The session existed.
   bool resumed = false;
-  // Addresses of what stores cells: one, empty, for the server itself.
-  std::vector<std::string> units = {};
   // The upload area, if bytes go through shared memory.
   uint32_t upload_slots = 0;
   uint32_t upload_slot_bytes = 0;
   // The limit on one batch.
   uint64_t max_frame_bytes = 0;
 
-  TDOCK_FIELDS(Welcome, protocol, session, instance, resumed, units, upload_slots, upload_slot_bytes, max_frame_bytes)
+  TDOCK_FIELDS(Welcome, session, instance, resumed, upload_slots, upload_slot_bytes, max_frame_bytes)
 };
 
 // Numbers of bodies that are no verb of TDOCK_VERBS: a Cancel, a Release, and nothing.
@@ -128,7 +124,7 @@ struct ViewRun {
   uint64_t count = 0;
   uint64_t cell_bytes = 0;
   std::vector<uint64_t> each_bytes = {};
-  // The offset is one in inline_bytes.
+  // The offset is one in inline_bytes, or in the bytes that follow the reply.
   bool is_inline = false;
 
   TDOCK_FIELDS(ViewRun, segment, offset, count, cell_bytes, each_bytes, is_inline)
@@ -150,19 +146,16 @@ struct Rows {
   // The cells, column after column, in runs of cells with equal properties.
   std::vector<CellRun> cells = {};
   std::vector<CellPieces> pieces = {};
-  // A frame follows with the columns. Absent cells are zeros in a dense column, and empty in others.
-  bool has_frame = false;
-  // Or they are in shared memory: column after column, in runs of adjacent cells, those that exist. They stay until the
-  // pin is released.
+  // Where the cells are that exist, column after column, in runs of adjacent cells. They stay until the pin is
+  // released.
   std::vector<ViewRun> views = {};
   uint64_t pin = 0;
-  // The bytes of the runs that are in no segment.
+  // The bytes of the runs that are in no segment; or so many bytes that follow the reply as data hold them.
   std::string inline_bytes = {};
+  uint64_t streamed_bytes = 0;
 
-  // The numbers of the fields.
-  static constexpr int kNumbers[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16};
-  TDOCK_FIELDS(Rows, ids, groups, redeliveries, keys, tag_sets, tags, ages, epochs, columns, cells, pieces, has_frame,
-               views, pin, inline_bytes)
+  TDOCK_FIELDS(Rows, ids, groups, redeliveries, keys, tag_sets, tags, ages, epochs, columns, cells, pieces, views, pin,
+               inline_bytes, streamed_bytes)
 };
 
 struct Taken {

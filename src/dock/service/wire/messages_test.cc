@@ -32,10 +32,10 @@ TEST(Messages, RepliesOfEachKindHaveTheirNumberAndComeBack) {
       .columns = {"c"},
       .cells = {{.count = 1, .weights_version = -1}, {.count = 1, .partial = true, .absent = true}},
       .pieces = {{.cell = 1, .ends = {2, 3}, .weights_versions = {-1, 4}}},
-      .has_frame = true,
       .views = {{.segment = 1, .offset = 64, .each_bytes = {0, 1 << 20}, .is_inline = true}},
       .pin = 9,
-      .inline_bytes = std::string(1000, 'x')};
+      .inline_bytes = std::string(1000, 'x'),
+      .streamed_bytes = 5};
   const std::vector<std::pair<int, message::ReplyBody>> bodies = {
       {10, message::Names{{"a", ""}}},
       {11, message::PutResult{.rows = {1, 300}}},

@@ -48,7 +48,7 @@ void Try(const std::string& bytes) {
   if (!service.dock->CreatePartition(partition).ok()) std::abort();
   if (!service.dock->RegisterConsumer("p", {.name = "c", .reads = {"a"}}).ok()) std::abort();
   if (!service.dock->Put({.partition = "p", .new_rows = 2}).ok()) std::abort();
-  const absl::StatusOr<Service::Welcomed> welcomed = service.service.Connect({.protocol = Service::kProtocol});
+  const absl::StatusOr<Service::Welcomed> welcomed = service.service.Connect({});
   if (!welcomed.ok()) std::abort();
   request->session = welcomed->welcome.session;
   std::promise<void> answered;

@@ -75,63 +75,76 @@ void EncodeCells(const Rows& rows, std::vector<message::CellRun>& runs) {
   }
 }
 
-// An absent cell of a dense column is a row of zeros.
-size_t SizeInFrame(const ColumnType& type, int64_t item, std::span<const std::byte> cell) {
-  return cell.data() == nullptr && type.kind == ColumnKind::kDense ? static_cast<size_t>(item) : cell.size();
+void AddToRun(uint64_t cell_bytes, message::ViewRun& run) {
+  const bool is_first = run.count == 0 && run.each_bytes.empty();
+  if (is_first) run.cell_bytes = cell_bytes;
+  if (run.each_bytes.empty() && cell_bytes == run.cell_bytes) {
+    ++run.count;
+    return;
+  }
+  if (run.each_bytes.empty()) {
+    run.each_bytes.resize(run.count, run.cell_bytes);
+    run.count = run.cell_bytes = 0;
+  }
+  run.each_bytes.push_back(cell_bytes);
 }
 
-// A column with the cells of all rows: in place, if they are contiguous, otherwise copied.
-absl::StatusOr<Column> GatherColumn(const Rows& rows, size_t index, Memory* memory) {
-  const ColumnType& type = rows.columns()[index].type;
-  TDOCK_ASSIGN_OR_RETURN(const int64_t item, ItemBytes(type));
-  // Absent cells have a null address.
-  std::vector<std::span<const std::byte>> cells;
-  cells.reserve(rows.size());
-  size_t total = 0;
-  const std::byte* first = nullptr;
-  const std::byte* end = nullptr;
-  bool adjacent = true;
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const std::span<const std::byte> bytes = rows.cell(row, index).bytes;
-    if (!bytes.empty()) {
-      adjacent = adjacent && (first == nullptr || bytes.data() == end);
-      if (first == nullptr) first = bytes.data();
-      end = bytes.data() + bytes.size();
-    }
-    const size_t size = SizeInFrame(type, item, bytes);
-    adjacent = adjacent && size == bytes.size();
-    total += size;
-    cells.push_back(bytes);
+// Collects bytes that are sent one after another.
+class CellStream {
+ public:
+  uint64_t bytes() const { return bytes_; }
+  // Adds zeros up to where a column may begin, and returns that place.
+  uint64_t Align() {
+    static constexpr std::byte kZeros[kInlineAlignment] = {};
+    const uint64_t rest = bytes_ % kInlineAlignment;
+    if (rest > 0) Add(std::span(kZeros).first(kInlineAlignment - rest));
+    return bytes_;
   }
-  const auto allocate = [&](size_t bytes) {
-    return memory == nullptr ? Buffer::Allocate(bytes) : memory->Allocate(bytes);
+  void Add(std::span<const std::byte> cell) {
+    bytes_ += cell.size();
+    if (!run_.empty() && run_.data() + run_.size() == cell.data()) {
+      run_ = {run_.data(), run_.size() + cell.size()};
+      return;
+    }
+    EndRun();
+    run_ = cell;
+  }
+  StreamedCells Finish() && {
+    EndRun();
+    StreamedCells cells;
+    const auto copies = std::make_shared<const std::string>(std::move(copies_));
+    size_t at = 0;
+    for (const Part& part : parts_) {
+      const auto* const copy = reinterpret_cast<const std::byte*>(copies->data()) + at;
+      cells.pieces.emplace_back(part.in_place == nullptr ? copy : part.in_place, part.bytes);
+      if (part.in_place == nullptr) at += part.bytes;
+    }
+    cells.copies = copies;
+    return cells;
+  }
+
+ private:
+  // Shorter runs are copied together.
+  static constexpr size_t kShort = 512;
+  struct Part {
+    const std::byte* in_place;  // null: the next of the copies
+    size_t bytes;
   };
-  Buffer values;
-  if (adjacent && first != nullptr) {
-    values = Buffer::Wrap(first, total, std::make_shared<Rows>(rows));
-  } else {
-    values = allocate(total);
-    std::byte* to = values.mutable_data();
-    for (const auto& cell : cells) {
-      to = std::copy(cell.begin(), cell.end(), to);
-      to = std::fill_n(to, SizeInFrame(type, item, cell) - cell.size(), std::byte{0});
-    }
+
+  void EndRun() {
+    const auto run = std::exchange(run_, {});
+    if (run.empty()) return;
+    if (run.size() >= kShort) return parts_.push_back({run.data(), run.size()});
+    copies_.append(reinterpret_cast<const char*>(run.data()), run.size());
+    if (parts_.empty() || parts_.back().in_place != nullptr) parts_.push_back({nullptr, 0});
+    parts_.back().bytes += run.size();
   }
-  if (type.kind == ColumnKind::kDense) {
-    return Column::MakeDense(type.dtype, type.row_shape, static_cast<int64_t>(cells.size()), std::move(values));
-  }
-  Buffer offsets = allocate((cells.size() + 1) * sizeof(int64_t));
-  auto* offset = reinterpret_cast<int64_t*>(offsets.mutable_data());
-  *offset = 0;
-  for (const auto& cell : cells) {
-    offset[1] = offset[0] + (item == 0 ? 0 : static_cast<int64_t>(cell.size()) / item);
-    ++offset;
-  }
-  if (type.kind == ColumnKind::kBytes) {
-    return Column::MakeBytes(std::move(values), std::move(offsets), type.dtype);
-  }
-  return Column::MakeRagged(type.dtype, type.row_shape, std::move(values), std::move(offsets));
-}
+
+  uint64_t bytes_ = 0;
+  std::span<const std::byte> run_;  // of adjacent cells
+  std::string copies_;
+  std::vector<Part> parts_;
+};
 
 // The bytes of cells that are in no segment.
 class InlineCells {
@@ -175,7 +188,7 @@ class ColumnViews {
     const bool continues = begun_ && (cell.empty() || (cell.data() == end_ && cell.size() <= left_));
     bool copied = false;
     if (continues) {
-      AddToRun(cell.size());
+      AddToRun(cell.size(), runs_.back());
     } else {
       copied = Begin(cell);
     }
@@ -206,19 +219,6 @@ class ColumnViews {
     left_ = copied ? cell.size() : kMaxInlineBytes + cell.size();
     return copied;
   }
-  void AddToRun(uint64_t cell_bytes) {
-    message::ViewRun& run = runs_.back();
-    if (run.each_bytes.empty() && cell_bytes == run.cell_bytes) {
-      ++run.count;
-      return;
-    }
-    if (run.each_bytes.empty()) {
-      run.each_bytes.resize(run.count, run.cell_bytes);
-      run.count = run.cell_bytes = 0;
-    }
-    run.each_bytes.push_back(cell_bytes);
-  }
-
   const Locate& locate_;
   InlineCells& inline_cells_;
   std::vector<message::ViewRun>& runs_;
@@ -306,29 +306,24 @@ message::Rows Encode(const Rows& rows) {
   return message;
 }
 
-int64_t BytesInFrame(const Rows& rows) {
-  uint64_t total = 0;
-  bool overflow = false;
+absl::StatusOr<StreamedCells> EncodeStreamed(const Rows& rows, message::Rows& message, uint64_t max_bytes) {
+  CellStream stream;
   for (size_t column = 0; column < rows.columns().size(); ++column) {
-    const ColumnType& type = rows.columns()[column].type;
-    const int64_t item = ItemBytes(type).value_or(0);
+    message::ViewRun run{.offset = stream.Align(), .is_inline = true};
     for (size_t row = 0; row < rows.size(); ++row) {
-      overflow |= __builtin_add_overflow(total, SizeInFrame(type, item, rows.cell(row, column).bytes), &total);
+      const std::span<const std::byte> bytes = rows.cell(row, column).bytes;
+      if (bytes.data() == nullptr) continue;
+      AddToRun(bytes.size(), run);
+      if (bytes.size() > max_bytes || stream.bytes() > max_bytes - bytes.size()) {
+        return absl::ResourceExhaustedError(absl::StrCat("the rows have more than ", max_bytes,
+                                                         " bytes together, the limit: ask for fewer rows in one call"));
+      }
+      stream.Add(bytes);
     }
+    if (run.count > 0 || !run.each_bytes.empty()) message.views.push_back(std::move(run));
   }
-  return overflow || total > INT64_MAX ? INT64_MAX : static_cast<int64_t>(total);
-}
-
-absl::StatusOr<Batch> CellsOf(const Rows& rows, Memory* memory, uint64_t max_bytes) {
-  if (const int64_t bytes = BytesInFrame(rows); static_cast<uint64_t>(bytes) > max_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the rows have ", bytes, " bytes together; the limit is ",
-                                                     max_bytes, ": ask for fewer rows in one call"));
-  }
-  Batch batch;
-  for (size_t i = 0; i < rows.columns().size(); ++i) {
-    TDOCK_RETURN_IF_ERROR(batch.Add(rows.columns()[i].name, GatherColumn(rows, i, memory)));
-  }
-  return batch;
+  message.streamed_bytes = stream.bytes();
+  return std::move(stream).Finish();
 }
 
 absl::Status EncodeViews(const Rows& rows, const Locate& locate, message::Rows* message, size_t max_runs) {
@@ -373,40 +368,11 @@ Rows Gathered(const Rows& rows, Memory& memory) {
   return std::move(data).ToRows();
 }
 
-absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Batch& frame) {
-  if (frame.columns().size() != message.columns.size()) {
-    return Unfit("columns in their frame", frame.columns().size(), message.columns.size());
-  }
-  TDOCK_RETURN_IF_ERROR(CountPresent(message).status());
-  const auto rows = static_cast<int64_t>(message.ids.size());
-  CellBytes bytes;
-  int64_t column = -1, row = 0;
-  for (const message::CellRun& run : message.cells) {
-    for (uint64_t i = 0; i < run.count; ++i) {
-      if (column < 0 || row == rows) {
-        ++column;
-        row = 0;
-        const NamedColumn& named = frame.columns()[static_cast<size_t>(column)];
-        const absl::string_view name = FirstText(message.columns[static_cast<size_t>(column)]);
-        if (named.name != name || named.column.rows() != rows) {
-          return absl::InvalidArgumentError(absl::StrCat("a frame with ", named.column.rows(), " rows of column '",
-                                                         EscapeForMessage(named.name), "' instead of ", rows, " of '",
-                                                         EscapeForMessage(name), "'"));
-        }
-        bytes.pins.push_back(named.column.values().owner());
-      }
-      const std::span<const std::byte> cell = frame.columns()[static_cast<size_t>(column)].column.RowBytes(row++);
-      if (!run.absent) bytes.cells.push_back(cell.data() == nullptr ? std::span(&kNoBytes, 0) : cell);
-    }
-  }
-  return bytes;
-}
-
-absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Look& look) {
+absl::StatusOr<CellBytes> CellsIn(const message::Rows& message, const Look& look, const Buffer& streamed) {
   // There cannot be more, so a peer cannot make this allocate for data that it does not send.
   const uint64_t most = uint64_t{message.ids.size()} * message.columns.size();
   CellBytes bytes;
-  Buffer inline_bytes;
+  Buffer inline_bytes = streamed;
   if (!message.inline_bytes.empty()) {
     inline_bytes = Buffer::CopyOf(std::as_bytes(std::span(message.inline_bytes)));
     bytes.pins.push_back(inline_bytes.owner());

@@ -1,7 +1,8 @@
-// Whatever a server says of rows, with their bytes as views or as a frame: a client reads no byte that is not there,
-// and rows that it understands say the same again.
+// Whatever a server says of rows, with their bytes as views or behind the message: a client reads no byte that is not
+// there, and rows that it understands say the same again.
 //
-// An input is a u32 with the length of a Rows message, the message, and the bytes: of a frame, or of the one segment.
+// An input is a u32 with the length of a Rows message, the message, and the bytes: of the one segment, and again those
+// that follow the message.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,6 @@
 #include "core/base/testing/hostile_text.h"
 #include "dock/service/wire/distinct_rows.h"
 #include "dock/service/wire/rows_codec.h"
-#include "tdock/frame.h"
 
 namespace tdock::service {
 namespace {
@@ -35,16 +35,21 @@ void Read(const Rows& rows) {
   const message::Rows message = Encode(rows);
   const std::string bytes = Serialize(message);
   if (ByteSize(message) != bytes.size() || Serialize(*Parse<message::Rows>(bytes)) != bytes) std::abort();
-  CellsOf(rows, nullptr, 1 << 20).IgnoreError();
+  message::Rows streamed = message;
+  const absl::StatusOr<StreamedCells> cells = EncodeStreamed(rows, streamed, 1 << 20);
+  if (!cells.ok()) return;
+  uint64_t bytes_behind = 0;
+  for (const auto& piece : cells->pieces) bytes_behind += piece.size();
+  if (bytes_behind != streamed.streamed_bytes) std::abort();
 }
 
-void TryViews(const message::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
+void Try(const message::Rows& message, const std::shared_ptr<char>& bytes, size_t size, const Buffer& streamed) {
   const auto look = [&](uint64_t segment, uint64_t offset, uint64_t count) -> absl::StatusOr<const std::byte*> {
     if (segment != 1) return absl::NotFoundError("no such segment");
     if (offset > size || count > size - offset) return absl::InvalidArgumentError("beyond the segment");
     return reinterpret_cast<const std::byte*>(bytes.get()) + offset;
   };
-  absl::StatusOr<CellBytes> cells = CellsIn(message, look);
+  absl::StatusOr<CellBytes> cells = CellsIn(message, look, streamed);
   if (!cells.ok()) return;
   cells->pins.push_back(bytes);
   const absl::StatusOr<Rows> rows = Decode(message, *std::move(cells));
@@ -54,16 +59,6 @@ void TryViews(const message::Rows& message, const std::shared_ptr<char>& bytes, 
   Read(Gathered(*rows, heap));
   const std::vector<uint32_t> twice(rows->empty() ? 0 : 2, 0);
   Read(RowsAt(*rows, twice));
-}
-
-void TryFrame(const message::Rows& message, const std::shared_ptr<char>& bytes, size_t size) {
-  const FrameLimits limits{.max_frame_bytes = size_t{64} << 20, .allow_unchecked = true};
-  const absl::StatusOr<MetaBatch> frame = DecodeFrame(Buffer::Wrap(bytes.get(), size, bytes), limits);
-  if (!frame.ok()) return;
-  absl::StatusOr<CellBytes> cells = CellsIn(message, frame->columns());
-  if (!cells.ok()) return;
-  const absl::StatusOr<Rows> rows = Decode(message, *std::move(cells));
-  if (rows.ok()) Read(*rows);
 }
 
 }  // namespace
@@ -83,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t left = size - length;
   const std::shared_ptr<char> bytes(static_cast<char*>(std::malloc(left)), std::free);
   if (left > 0) std::memcpy(bytes.get(), data + length, left);
-  tdock::service::TryViews(*message, bytes, left);
-  tdock::service::TryFrame(*message, bytes, left);
+  tdock::service::Try(*message, bytes, left, {});
+  tdock::service::Try(*message, bytes, left, tdock::Buffer::Wrap(bytes.get(), left, bytes));
   return 0;
 }

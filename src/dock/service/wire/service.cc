@@ -45,7 +45,7 @@ std::shared_ptr<const Answer> Failure(const absl::Status& status) {
 
 // Messages with more bytes take long.
 constexpr size_t kLongMessage = 64 << 10;
-// Bytes for what a transport adds to a response: a pin, and how its cells follow.
+// Bytes for what a connection adds to a response: a pin, and how its cells follow.
 constexpr size_t kMaxAdded = 64;
 
 absl::Status CheckReplySize(uint64_t bytes) {
@@ -143,10 +143,6 @@ Service::~Service() {
 }
 
 absl::StatusOr<Service::Welcomed> Service::Connect(const message::Hello& hello) {
-  if (hello.protocol != kProtocol) {
-    return absl::FailedPreconditionError(absl::StrCat("the client uses protocol ", hello.protocol, ", the server ",
-                                                      kProtocol, ": use the same release on both"));
-  }
   std::shared_ptr<Session> session;
   bool resumed = false;
   {
@@ -167,19 +163,9 @@ absl::StatusOr<Service::Welcomed> Service::Connect(const message::Hello& hello) 
   }
   Welcomed welcomed;
   welcomed.connection = std::make_unique<Connection>(*this, session);
-  welcomed.welcome = {.protocol = kProtocol,
-                      .session = session->id(),
-                      .instance = instance_,
-                      .resumed = resumed,
-                      .units = {""},
-                      .max_frame_bytes = options_.max_frame_bytes};
+  welcomed.welcome = {
+      .session = session->id(), .instance = instance_, .resumed = resumed, .max_frame_bytes = options_.max_frame_bytes};
   return welcomed;
-}
-
-std::shared_ptr<Session> Service::FindSession(const std::string& id) {
-  MutexLock lock(mu_);
-  const auto found = sessions_.find(id);
-  return found == sessions_.end() ? nullptr : found->second;
 }
 
 void Service::Disconnect(const std::shared_ptr<Session>& session) {

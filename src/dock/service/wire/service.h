@@ -1,4 +1,4 @@
-// The transport-independent part of a dock server: sessions, calls, and their execution by the dock.
+// Sessions, calls, and their execution by the dock, whatever brings the calls.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,6 @@ struct ServiceOptions {
 // Thread-safe. A waiting call holds no thread.
 class Service {
  public:
-  static constexpr uint32_t kProtocol = 1;
   // The limit on a Request, and on a Reply without the places of its cells.
   static constexpr size_t kMaxControlBytes = size_t{64} << 20;
   // Maximum length of the name that a client gives itself; the rest is cut off.
@@ -67,11 +66,8 @@ class Service {
     std::unique_ptr<Connection> connection;
     message::Welcome welcome;
   };
-  // FailedPrecondition for another version of the protocol, Unavailable while shutting down. A session that no longer
-  // exists is replaced by a new one, and the welcome says so.
+  // Unavailable while shutting down. A session that no longer exists is replaced by a new one, and the welcome says so.
   absl::StatusOr<Welcomed> Connect(const message::Hello& hello) TDOCK_EXCLUDES(mu_);
-  // An existing session; null otherwise. For calls that do not come over the connection that said hello.
-  std::shared_ptr<Session> FindSession(const std::string& id) TDOCK_EXCLUDES(mu_);
 
   // The memory where the bytes of a put into the partition should be placed, so that the dock can keep them there.
   // Errors are the put's.
@@ -81,7 +77,7 @@ class Service {
   // Calls of one session run in any order: long ones go to the work queue.
   void Call(const std::shared_ptr<Session>& session, message::Request request, Batch batch, ReplyTo reply);
 
-  // For a transport that cannot send a response: since no client will ever get it, the lease of a take ends, and the
+  // For a connection that cannot send a response: since no client will ever get it, the lease of a take ends, and the
   // call is answered with the error from then on. Returns what to send instead.
   std::shared_ptr<const Answer> Refuse(Session& session, uint64_t call, const Answer& answer, const absl::Status& why);
 

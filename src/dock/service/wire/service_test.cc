@@ -45,7 +45,7 @@ class ServiceTest : public testing::Test {
   const std::shared_ptr<Session>& session() const { return welcomed_.connection->session(); }
 
   TestService test_;
-  Service::Welcomed welcomed_ = test_.service.Connect({.protocol = Service::kProtocol}).value();
+  Service::Welcomed welcomed_ = test_.service.Connect({}).value();
 };
 
 TEST_F(ServiceTest, AnAnswerThatCannotBeSentGivesItsRowsBackAtOnce) {
@@ -82,8 +82,8 @@ TEST_F(ServiceTest, ConsecutiveRowsOfAPutAreARangeForClientsThatReadThose) {
 }
 
 TEST(SocketService, ScatteredCellsAreCopiedTogetherForTheirClientAndFreedAfterIt) {
-  TestSocketServer server({}, {.max_view_runs = 8});
-  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<SocketTransport>(server.path()), Clock::Real());
+  TestServer server(Over::kUnix, {}, {.max_view_runs = 8});
+  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<Transport>(server.address()), Clock::Real());
   ASSERT_NE(client, nullptr);
   ASSERT_EQ(client->CreatePartition({.name = "p", .growing = true}), absl::OkStatus());
   std::vector<int64_t> numbers;
@@ -124,9 +124,13 @@ TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
   Service service(*dock, {});
   dock::SegmentPool pool;
   const ScratchFolder folder;
-  const auto server = SocketServer::Start(service, pool, {.path = folder.File("dock.sock")}).value();
+  const std::string path = folder.File("dock.sock");
+  const auto server = net::Server::Make({.welcome = [&](const auto& connection, absl::string_view rest) {
+                        return WelcomeToDock({service, pool}, connection, rest);
+                      }}).value();
+  ASSERT_EQ(server->ListenOnSocket(path), absl::OkStatus());
   const std::unique_ptr<Dock> client =
-      ConnectThrough(std::make_unique<SocketTransport>(folder.File("dock.sock")), Clock::Real());
+      ConnectThrough(std::make_unique<Transport>(net::ServerAddress{.address = "unix:" + path}), Clock::Real());
   ASSERT_NE(client, nullptr);
   EXPECT_THAT(client->Take({.partition = "p", .consumer = "c"}).status(),
               Fails(Code::kResourceExhausted, {"no segment", absl::StrCat(kMaxInlineBytes)}));
@@ -136,9 +140,9 @@ TEST(SocketService, RowsThatTheClientCannotLookAtAreGivenBackAtOnce) {
 }
 
 TEST(SocketService, ACallThatWaitsKeepsNoAnswersOfOthersInTheSession) {
-  TestSocketServer server;
+  TestServer server;
   Prepare(*server.dock);
-  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<SocketTransport>(server.path()), Clock::Real());
+  const std::unique_ptr<Dock> client = ConnectThrough(std::make_unique<Transport>(server.address()), Clock::Real());
   ASSERT_NE(client, nullptr);
   std::stop_source stop;
   std::thread waiting([&] {

@@ -30,8 +30,8 @@ struct HeldLease {
   LeaseId lease = kNoLease;
 };
 
-// The result of a call. The bytes of the rows are separate from the message, because transports transfer them
-// differently.
+// The result of a call. The bytes of the rows are separate from the message, because a Unix socket shares them, and TCP
+// sends them.
 struct Answer {
   message::Reply reply = {};
   Rows rows = {};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "dock/service/wire/dock_message.h"
 
 namespace tdock::service {
 namespace {
@@ -14,20 +15,27 @@ namespace {
 // How often to check for the server's reports while slots are abandoned.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(10);
 
+// Drops the response to an abandoned call.
+class Leftovers final : public net::Recipient {
+ public:
+  uint32_t MaxBytes(uint8_t type) const override { return MaxBytesFromServer(type, true); }
+  absl::Status OnData(uint64_t, uint64_t, std::span<const std::byte>) override { return absl::OkStatus(); }
+};
+
 // Removes the slots that the server has reported as no longer needed.
-std::vector<uint32_t> TakeReturned(SocketChannel& channel, uint64_t call, std::vector<uint32_t>& slots) {
+std::vector<uint32_t> TakeReturned(net::Channel& channel, uint64_t call, std::vector<uint32_t>& slots) {
   std::vector<uint32_t> returned;
+  Leftovers leftovers;
   while (!slots.empty()) {
-    const absl::StatusOr<std::optional<SocketChannel::Message>> message = channel.TryReceive();
+    const absl::StatusOr<std::optional<net::Inbox::Message>> message = channel.TryReceive(leftovers);
     if (message.ok() && !message->has_value()) break;
-    const bool over =
-        !message.ok() || ((*message)->header.type == SocketMessage::kReply && (*message)->header.tag == call);
+    const bool over = !message.ok() || ((*message)->header.type == kReply && (*message)->header.tag == call);
     if (over) {
       returned.insert(returned.end(), slots.begin(), slots.end());
       slots.clear();
-    } else if ((*message)->header.type == SocketMessage::kConsumed && (*message)->header.tag == call &&
+    } else if ((*message)->header.type == kConsumed && (*message)->header.tag == call &&
                (*message)->body.size() == sizeof(uint32_t)) {
-      const auto slot = NumberAt<uint32_t>((*message)->body, 0);
+      const auto slot = net::NumberAt<uint32_t>((*message)->body, 0);
       if (std::erase(slots, slot) > 0) returned.push_back(slot);
     }
   }
@@ -61,7 +69,7 @@ void UploadSlots::Return(std::span<const uint32_t> slots) {
   returned_.NotifyAll();
 }
 
-void UploadSlots::Abandon(std::unique_ptr<SocketChannel> channel, uint64_t call, std::vector<uint32_t> slots) {
+void UploadSlots::Abandon(std::unique_ptr<net::Channel> channel, uint64_t call, std::vector<uint32_t> slots) {
   if (slots.empty()) return;
   MutexLock lock(mu_);
   abandoned_.push_back({std::move(channel), call, std::move(slots)});

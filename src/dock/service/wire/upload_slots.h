@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/mutex.h"
-#include "dock/service/wire/socket_channel.h"
+#include "core/net/channel.h"
 
 namespace tdock::service {
 
@@ -25,11 +25,11 @@ class UploadSlots {
   void Return(std::span<const uint32_t> slots) TDOCK_EXCLUDES(mu_);
   // Slots of a call that was abandoned without a response: the server may still copy them. They are returned when it
   // reports that it has, answers the call, or closes the connection.
-  void Abandon(std::unique_ptr<SocketChannel> channel, uint64_t call, std::vector<uint32_t> slots) TDOCK_EXCLUDES(mu_);
+  void Abandon(std::unique_ptr<net::Channel> channel, uint64_t call, std::vector<uint32_t> slots) TDOCK_EXCLUDES(mu_);
 
  private:
   struct Abandoned {
-    std::unique_ptr<SocketChannel> channel;
+    std::unique_ptr<net::Channel> channel;
     uint64_t call = 0;
     std::vector<uint32_t> slots;
   };

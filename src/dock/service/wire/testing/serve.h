@@ -9,12 +9,14 @@
 #include <utility>
 
 #include "core/base/testing/patience.h"
+#include "core/net/server.h"
+#include "core/net/testing/certificates.h"
 #include "dock/local/served_dock.h"
 #include "dock/service/wire/client_session.h"
+#include "dock/service/wire/dock_connection.h"
 #include "dock/service/wire/remote_dock.h"
 #include "dock/service/wire/service.h"
-#include "dock/service/wire/socket_server.h"
-#include "dock/service/wire/socket_transport.h"
+#include "dock/service/wire/transport.h"
 #include "dock/store/segment_memory.h"
 
 namespace tdock::service {
@@ -56,19 +58,38 @@ struct TestService {
   Service service;
 };
 
-// The same, listening on a socket.
-struct TestSocketServer : TestService {
-  explicit TestSocketServer(const LocalDockOptions& local = {}, const SocketLimits& limits = {},
-                            const ServiceOptions& options = {})
-      : TestService(local, options) {
-    auto started = SocketServer::Start(service, pool, {.path = path(), .limits = limits});
-    if (started.ok()) server = *std::move(started);
+// How clients reach a server.
+enum class Over { kUnix, kTcp, kTls };
+
+// The same, which clients can reach.
+struct TestServer : TestService {
+  explicit TestServer(Over by = Over::kUnix, const LocalDockOptions& local = {}, const ConnectionLimits& limits = {},
+                      const ServiceOptions& options = {})
+      : TestService(local, options),
+        over(by),
+        server(net::Server::Make({.welcome = [this, limits](const auto& connection, absl::string_view rest) {
+                 return WelcomeToDock({service, pool, limits}, connection, rest);
+               }}).value()) {
+    net::TcpOptions tcp;
+    if (over == Over::kTls) tcp.credentials.tls = net::TestCertificates().Files("ours", "ours");
+    EXPECT_EQ(over == Over::kUnix ? server->ListenOnSocket(path()) : server->ListenOnTcp(tcp), absl::OkStatus());
+  }
+  ~TestServer() {
+    server.reset();
+    work.AwaitIdle();
   }
   std::string path() const { return folder.File("dock.sock"); }
+  net::ServerAddress address() const {
+    if (over == Over::kUnix) return {.address = "unix:" + path()};
+    net::CredentialFiles files;
+    if (over == Over::kTls) files.tls = net::TestCertificates().Files("ours", "ours");
+    return {.address = server->tcp_address(),
+            .credentials = net::Credentials::Load(files, net::Tls::Side::kClient).value()};
+  }
 
+  const Over over;
   ScratchFolder folder;
-  // Null if it could not be started.
-  std::unique_ptr<SocketServer> server;
+  std::unique_ptr<net::Server> server;
 };
 
 // Keeps something alive longer than a transport.
