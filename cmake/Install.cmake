@@ -4,15 +4,13 @@
 #   target_link_libraries(mine PRIVATE tdock::dock)
 
 # The modules that the headers in include/tdock need, each after those that it uses.
-set(installed_modules core/base core/tensor core/rpc dock/table dock/store dock/local dock/compat/mindspeed dock/service/wire
-    dock/service/remote)
+set(installed_modules core/base core/tensor core/net dock/table dock/store dock/local dock/compat/mindspeed dock/service/wire)
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tdock)
 
 tdock_targets(installed_targets ${installed_modules})
-list(APPEND installed_targets tdock_health)
 add_library(tdock_public INTERFACE)
 set_target_properties(tdock_public PROPERTIES EXPORT_NAME dock)
 target_link_libraries(tdock_public INTERFACE ${installed_targets})

@@ -1,5 +1,4 @@
 include(EmbedFile)
-include(Protobuf)
 
 # The order of modules. Each may include the headers of those that it uses, of those that they use, and of no other.
 
@@ -12,20 +11,6 @@ target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
 tdock_module(core/config NO_TSAN COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
 tdock_module(core/command NO_TSAN COLD USES core/base LINKS CLI11::CLI11)
 tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
-# ---- What both products use.
-tdock_module(core/base LINKS absl::status absl::statusor absl::strings absl::str_format absl::time absl::flat_hash_set
-             Threads::Threads nlohmann_json::nlohmann_json)
-# A supervising process (supervisor.cc) gives back its memory, and with it what the dynamic linker would need to find a
-# function when it is first called.
-target_link_options(tdock_core_base PUBLIC LINKER:-z,now)
-tdock_module(core/config NO_TSAN COLD USES core/base LINKS absl::flat_hash_map absl::flat_hash_set PRIVATE_LINKS yaml-cpp)
-tdock_module(core/command NO_TSAN COLD USES core/base LINKS CLI11::CLI11)
-tdock_module(core/tensor USES core/base LINKS absl::inlined_vector absl::flat_hash_map PRIVATE_LINKS xxhash)
-# gRPC is not instrumented for ThreadSanitizer, which reports hundreds of races in it that are not there.
-tdock_proto(tdock_health ${PROJECT_SOURCE_DIR}/proto/health.proto)
-tdock_module(core/rpc NO_TSAN USES core/tensor PRIVATE_LINKS tdock_health gRPC::grpc++ absl::synchronization OpenSSL::SSL
-             OpenSSL::Crypto nghttp2)
-
 # Asio takes long to compile, and is known to one source.
 tdock_module(core/net COLD USES core/tensor LINKS absl::flat_hash_map PRIVATE_LINKS Boost::headers OpenSSL::SSL OpenSSL::Crypto
              ALONE loop.cc)

@@ -143,9 +143,8 @@ make_vllm() {
 }
 
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-                libxxhash-dev libsimdjson-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
-                libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev libpcre2-dev libsentencepiece-dev
-                libutf8proc-dev libnghttp2-dev libboost1.81-dev libgtest-dev libgmock-dev python3-dev
+                libxxhash-dev libsimdjson-dev libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev
+                libpcre2-dev libsentencepiece-dev libutf8proc-dev libboost1.81-dev libgtest-dev libgmock-dev python3-dev
                 libseccomp-dev bubblewrap libgloo-dev)
 test_packages=(chromium fonts-dejavu-core)
 lint_packages=(git clang-16 clang-format-16 clang-tidy-16 libclang-rt-16-dev shellcheck)
