@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 
 from messages import mentions
 from rank_runs import APART, NOT_SILENT, RECIPES, ROOT, SILENCE, RankRuns
@@ -185,6 +187,37 @@ class Ranks(RankRuns):
             self.assertIn(f"name: {variable}", text)
         self.assertIn('WORLD_SIZE, value: "3"', text)
         self.assertEqual(text.count("parallelism: 3") + text.count("completions: 3"), 2)
+
+
+    def test_the_probes_of_the_dock_for_kubernetes_find_a_server_that_answers(self):
+        text = (ROOT / "examples/cluster/dock.yaml").read_text()
+        token = self.folder / "token"
+        token.write_text("open-sesame")
+
+        def command(name):
+            words = [word.strip().strip('"') for word in re.search(name + r": \[tdock, (.*?)\]", text, re.S)[1].split(",")]
+            return [self.tdock, *words]
+
+        serve = [{"/secret/token": str(token), "0.0.0.0:7077": "127.0.0.1:0", "0.0.0.0:9464": "127.0.0.1:0"}.get(word, word)
+                 for word in command("command")]
+        with subprocess.Popen(serve, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            try:
+                lines = {}
+                for line in server.stdout:
+                    what, _, where = line.strip().partition(" ")
+                    lines[what] = where
+                    if what == "ready":
+                        break
+                ping = [{"/secret/token": str(token), "127.0.0.1:7077": lines["tcp"]}.get(word, word)
+                        for word in command("readinessProbe:\n +exec:\n +command")]
+                self.assertEqual(subprocess.run(ping, cwd=ROOT, check=False).returncode, 0)
+                path = re.search("httpGet: {path: (.*?),", text)[1]
+                page = lines["status"].rstrip("/")
+                with urllib.request.urlopen(page + path, timeout=60) as answer:
+                    self.assertEqual(answer.status, 200)
+            finally:
+                server.terminate()
+        self.assertNotEqual(subprocess.run([*ping[:-1], "0.2"], cwd=ROOT, check=False, stderr=subprocess.DEVNULL).returncode, 0)
 
 
 # Two nodes of two tasks each, on this machine.

@@ -9,6 +9,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/base/clock.h"
 #include "core/base/status.h"
 #include "dock/service/console/load.h"
 #include "dock/service/console/verbs.h"
@@ -80,6 +82,27 @@ absl::StatusOr<std::unique_ptr<Dock>> Reach(ConnectOptions server, const Wiring&
   if (server.address.empty()) server.address = DefaultAddress(server, wiring);
   TDOCK_RETURN_IF_ERROR(Check(server));
   return wiring.connect(server);
+}
+
+void AddPing(CLI::App& app, Context& context) {
+  CLI::App* verb =
+      AddVerb(app, "ping", "Says whether a server answers, and how soon; fails if it does not within --within.",
+              "--address 127.0.0.1:7077 --within 2");
+  auto client = AddServer<double>(verb);
+  client->options = 5;
+  verb->add_option("--within", client->options, "Seconds until the answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  context.verbs.emplace_back(verb, [client, &context]() -> absl::Status {
+    ConnectOptions server = client->server;
+    server.reconnect_for = server.answer_within = absl::Seconds(client->options);
+    TDOCK_ASSIGN_OR_RETURN(const auto dock, Reach(server, context.wiring));
+    const absl::Time asked = Clock::Real().Now();
+    TDOCK_RETURN_IF_ERROR(dock->ListPartitions().status());
+    context.out << absl::StrFormat("the server answers, within %.3f ms\n",
+                                   absl::ToDoubleMilliseconds(Clock::Real().Now() - asked));
+    return absl::OkStatus();
+  });
 }
 
 void AddStatus(CLI::App& app, Context& context) {
@@ -286,6 +309,7 @@ int RunCommandLine(int argc, const char* const* argv, const Wiring& wiring, std:
   app.set_version_flag("--version", wiring.version);
   Context context{wiring, out};
   AddServe(app, context);
+  AddPing(app, context);
   AddStatus(app, context);
   AddExplain(app, context);
   AddRow(app, context);

@@ -62,7 +62,7 @@ class CommandLine : public testing::Test {
 
 TEST_F(CommandLine, EveryVerbHasHelpWithAnExample) {
   const std::string all = Call({"--help"}).out;
-  for (const char* verb : {"serve", "status", "explain", "list", "clear", "drop"}) {
+  for (const char* verb : {"serve", "ping", "status", "explain", "list", "clear", "drop"}) {
     EXPECT_THAT(all, HasSubstr(verb));
     const Called help = Call({verb, "--help"});
     EXPECT_EQ(help.code, 0);
@@ -87,6 +87,15 @@ TEST_F(CommandLine, WhatCannotBeParsedIsTheCallersMistake) {
     EXPECT_EQ(called.out, "");
     EXPECT_NE(called.err, "");
   }
+}
+
+TEST_F(CommandLine, APingSaysThatTheServerAnswersOrFailsInTime) {
+  const Called called = Call({"ping", "--address", "unix:/run/d.sock", "--within", "0.5"});
+  EXPECT_EQ(called.code, 0);
+  EXPECT_THAT(called.out, HasSubstr("answers"));
+  EXPECT_EQ(connected_.reconnect_for, absl::Milliseconds(500));
+  EXPECT_EQ(connected_.answer_within, absl::Milliseconds(500));
+  EXPECT_EQ(Call({"ping", "--within", "0"}).code, 2);
 }
 
 TEST_F(CommandLine, TheAddressIsAnOptionOrAVariable) {

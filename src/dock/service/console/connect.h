@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "tdock/dock.h"
 
 namespace tdock::console {
@@ -23,6 +24,9 @@ struct ConnectOptions {
   std::string tls_ca = {};
   std::string tls_cert = {};
   std::string tls_key = {};
+  // How long to try to connect, and how long the server may take to answer beside the time that a call may wait.
+  absl::Duration reconnect_for = absl::Seconds(5);
+  absl::Duration answer_within = absl::Seconds(30);
 };
 
 // The dock of the server at an address.

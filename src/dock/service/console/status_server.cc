@@ -87,7 +87,7 @@ class HttpStatusServer final : public StatusServer {
                    .request_timeout = options_.request_timeout,
                    .idle_timeout = options_.request_timeout,
                    .write_timeout = options_.request_timeout};
-    http.is_quick = [](const http::Request& request) { return request.path == "/healthz"; };
+    http.is_quick = [](const http::Request& request) { return request.path == "/health"; };
     http.admit = RefuseWriting;
     http.describe = [](int status, absl::string_view message) { return Text(status, absl::StrCat(message, "\n")); };
     http.on_trouble = options_.log;
@@ -112,9 +112,9 @@ class HttpStatusServer final : public StatusServer {
 
  private:
   http::Response Answer(const http::Request& request) {
-    if (request.path == "/healthz") return Health();
+    if (request.path == "/health") return Health();
     absl::StatusOr<http::Response> page =
-        absl::NotFoundError("no such page; the pages are /, /partition?name=…, /metrics and /healthz");
+        absl::NotFoundError("no such page; the pages are /, /partition?name=…, /metrics and /health");
     if (request.path == "/metrics") page = Metrics();
     if (request.path == "/partition") page = Partition(http::QueryOf(request.query)["name"]);
     if (request.path == "/") page = Overview();

@@ -1,4 +1,4 @@
-// The dock over HTTP, read-only: /metrics for Prometheus, / and /partition?name=… for people, /healthz for process
+// The dock over HTTP, read-only: /metrics for Prometheus, / and /partition?name=… for people, /health for process
 // supervisors.
 //
 // It shows names and counts, no samples, to anyone who can reach it: there is no token. It listens on the loopback
@@ -25,10 +25,10 @@ struct StatusServerOptions {
   Clock& clock = Clock::Real();
   Env& env = Env::Real();
   Readings readings = {};
-  // If the server does not answer, /healthz fails, and the other pages show only that and what is known without asking
+  // If the server does not answer, /health fails, and the other pages show only that and what is known without asking
   // it.
   Liveness liveness = {};
-  // Responses that are made at the same time; /healthz has a thread of its own.
+  // Responses that are made at the same time; /health has a thread of its own.
   int threads = 4;
   // In real time: for a request to arrive, for the next one of its connection, and without a byte of its response read.
   absl::Duration request_timeout = absl::Seconds(5);

@@ -193,7 +193,7 @@ TEST_F(StatusServerTest, ATemplateInANameIsNotFilledIn) {
 
 TEST_F(StatusServerTest, SaysThatItIsHealthy) {
   Start();
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/health"), "ok\n");
 }
 
 TEST_F(StatusServerTest, HealthFailsAndPagesSayWhatHangsWhileALockIsNotLetGo) {
@@ -208,13 +208,13 @@ TEST_F(StatusServerTest, HealthFailsAndPagesSayWhatHangsWhileALockIsNotLetGo) {
                       .current_stalls = [&] { return watchdog.CurrentStalls(); },
                       .stalls = [&] { return watchdog.stalls(); }},
          .request_timeout = kNever});
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/health"), "ok\n");
   EXPECT_THAT(Body("/metrics"), AllOf(HasSubstr("tdock_standing_still 0\n"), HasSubstr("tdock_rows{")));
   held.Lock();
   hangs = true;
   // Each is answered though the lock is held. The watchdog may not have come to the table yet.
   EXPECT_TRUE(Eventually([&] {
-    const Got health = Get("/healthz");
+    const Got health = Get("/health");
     EXPECT_EQ(health.status, 503);
     return absl::StrContains(health.body, "it waits for the table");
   }));
@@ -225,7 +225,7 @@ TEST_F(StatusServerTest, HealthFailsAndPagesSayWhatHangsWhileALockIsNotLetGo) {
   EXPECT_EQ(Get("/partition?name=train").status, 503);
   held.Unlock();
   hangs = false;
-  EXPECT_TRUE(Eventually([&] { return Get("/healthz").status == 200; }));
+  EXPECT_TRUE(Eventually([&] { return Get("/health").status == 200; }));
   EXPECT_THAT(Body("/metrics"), HasSubstr("tdock_standing_still 0\n"));
 }
 
@@ -245,7 +245,7 @@ TEST_F(StatusServerTest, RefusesWhatItDoesNotHave) {
 
 TEST_F(StatusServerTest, HeadIsGetWithoutTheBody) {
   Start();
-  const std::string answer = Raw("HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string answer = Raw("HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("Content-Length: 3\r\n")));
   EXPECT_TRUE(absl::EndsWith(answer, "\r\n\r\n")) << answer;
 }
@@ -276,7 +276,7 @@ TEST_F(StatusServerTest, ASlowClientIsCutOff) {
   slow.Send("GET / HT");
   // On a loaded machine, this one may be cut off, too.
   EXPECT_TRUE(Eventually([&] {
-    const Got health = Get("/healthz");
+    const Got health = Get("/health");
     return health.status == 200;
   }));
   EXPECT_THAT(slow.ReadAll(), Not(HasSubstr("200 OK")));
@@ -290,7 +290,7 @@ TEST_F(StatusServerTest, TwentySixIdleConnectionsDoNotSilenceThePage) {
     idle.push_back(std::make_unique<RawClient>(server_->port()));
     if (i % 2 == 0) idle.back()->Send("GET / HT");
   }
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/health"), "ok\n");
   EXPECT_THAT(Body("/"), StartsWith("<!doctype html>"));
 }
 
@@ -305,7 +305,7 @@ TEST_F(StatusServerTest, ClientsThatDoNotReadDoNotSilenceThePage) {
     deaf.push_back(std::make_unique<RawClient>(server_->port()));
     deaf.back()->Send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   }
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/health"), "ok\n");
   EXPECT_THAT(deaf[0]->ReadAll(), HasSubstr("</html>"));
 }
 
@@ -313,7 +313,7 @@ TEST_F(StatusServerTest, TheOldestConnectionMakesRoomForANewOne) {
   Start({.clock = example_.clock, .request_timeout = kNever});
   std::vector<std::unique_ptr<RawClient>> idle;
   for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<RawClient>(server_->port()));
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/health"), "ok\n");
   EXPECT_EQ(idle.front()->ReadAll(), "");
   EXPECT_TRUE(idle.front()->ended());
 }
@@ -350,7 +350,7 @@ TEST_F(StatusServerTest, SaysWhetherItIsHealthyWhileAllOtherResponsesWait) {
     clients.back()->Send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   }
   EXPECT_TRUE(Eventually([&] { return waiting == 2; }));
-  EXPECT_EQ(Body("/healthz"), "ok\n");
+  EXPECT_EQ(Body("/health"), "ok\n");
   go_on = true;
   for (const auto& client : clients) EXPECT_EQ(Parsed(client->ReadAll()).status, 200);
 }

@@ -16,7 +16,9 @@ absl::StatusOr<std::unique_ptr<tdock::Dock>> Connect(const tdock::console::Conne
                              .token_file = options.token_file,
                              .tls_ca = options.tls_ca,
                              .tls_certificate = options.tls_cert,
-                             .tls_key = options.tls_key});
+                             .tls_key = options.tls_key,
+                             .reconnect_for = options.reconnect_for,
+                             .answer_within = options.answer_within});
 }
 
 }  // namespace

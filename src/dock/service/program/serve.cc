@@ -66,7 +66,7 @@ console::Readings ReadingsOf(DockServer& server, int64_t memory_limit) {
   };
 }
 
-// A server that does not answer within this time is unhealthy; /healthz must answer within two seconds.
+// A server that does not answer within this time is unhealthy; /health must answer within two seconds.
 constexpr absl::Duration kAnswers = absl::Milliseconds(1500);
 
 console::Liveness LivenessOf(DockServer& server) {
