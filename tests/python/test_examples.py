@@ -1,4 +1,4 @@
-"""The examples in examples/python. That of Ray is in test_ray.py."""
+"""The examples in examples/python and examples/plain-client. That of Ray is in test_ray.py."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def run(name: str, python: str = sys.executable) -> list[str]:
         [python, str(EXAMPLES / name)], env=offline, stdout=subprocess.PIPE, text=True, check=True, timeout=4 * LONG
     )
     return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp", "token"])
+def test_the_plain_client_needs_no_package(kind: str, server: td.Server) -> None:
+    with td.DockServer(listen="127.0.0.1:0", token="open-sesame") as guarded:
+        arguments = {"unix": [server.address], "tcp": [server.tcp_address], "token": [guarded.tcp_address, "open-sesame"]}[kind]
+        program = EXAMPLES.parent / "plain-client/client.py"
+        # -S: without packages.
+        done = subprocess.run([sys.executable, "-S", program, *arguments], env={}, stdout=subprocess.PIPE, text=True, check=True, timeout=LONG)
+    assert done.stdout.splitlines() == ["put [0, 1, 2]", "0 seven 0.5", "1  -1.0", "2 11 2.0", "done"]
 
 
 def test_the_environment_loop_plays_every_episode() -> None:
