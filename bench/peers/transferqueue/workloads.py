@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import socket
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -242,6 +243,95 @@ def _throughput(kind: str, make: Callable[[bool], dict[str, Any]], verb: str) ->
     return prepare
 
 
+# ---- Bare sockets: the same bytes over TCP, in memory that is there already, and nothing done with them.
+
+
+def _keep_bytes(address: Connection, size: int) -> None:
+    """A process that receives ``size`` bytes for each byte ``p``, and sends them for each ``g``."""
+    kept = memoryview(bytearray(size))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address.send(server.getsockname()[1])
+        stream, _ = server.accept()
+    with stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while what := stream.recv(1):
+            if what == b"g":
+                stream.sendall(kept)
+                continue
+            at = 0
+            while at < size:
+                at += stream.recv_into(kept[at:])
+            stream.sendall(b"!")
+
+
+class _Sockets:
+    def __init__(self, stream: socket.socket, data: dict[str, Any]) -> None:
+        self._stream = stream
+        self._data = data
+        self._received = memoryview(bytearray(int(_bytes_of(data))))
+
+    def put(self) -> None:
+        self._stream.sendall(b"p")
+        for value in self._data.values():
+            if isinstance(value, list):
+                self._stream.sendall("".join(value).encode())
+            else:
+                tensor = value.values() if value.is_nested else value
+                self._stream.sendall(memoryview(tensor.numpy()).cast("B"))
+        self._stream.recv(1)
+
+    def get(self) -> float:
+        self._stream.sendall(b"g")
+        at, total = 0, 0.0
+        while at < len(self._received):
+            at += self._stream.recv_into(self._received[at:])
+        at = 0
+        for value in self._data.values():
+            tensor = None if isinstance(value, list) else value.values() if value.is_nested else value
+            size = sum(map(len, value)) if tensor is None else tensor.numel() * tensor.element_size()
+            part = self._received[at : at + size]
+            at += size
+            if tensor is not None:
+                total += _read(torch.frombuffer(part, dtype=tensor.dtype))
+                continue
+            text, begin = bytes(part).decode(), 0
+            for row in value:
+                total += text.count("\n", begin, begin + len(row))
+                begin += len(row)
+        return total
+
+    def clear(self) -> None:
+        pass
+
+
+def _beside_sockets(make: Callable[[bool], dict[str, Any]], verb: str) -> Any:
+    @contextlib.contextmanager
+    def prepare(quick: bool) -> Iterator[Sides]:
+        data = make(quick)
+        keys = [f"test_key_{i}" for i in range(len(next(iter(data.values()))))]
+        size = _bytes_of(data) / GIGA
+        mine, other = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_keep_bytes, args=(other, _bytes_of(data)))
+        process.start()
+        with socket.create_connection(("127.0.0.1", mine.recv())) as stream, _ours("tcp", data, keys) as ours:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            theirs = _Sockets(stream, data)
+            ours.put()
+            theirs.put()
+            if abs(ours.get() - theirs.get()) > 1e-3 * abs(ours.get()) + 1:
+                raise AssertionError("the sockets carried different data")
+
+            def one(side: Any) -> float:
+                if verb == "put":
+                    side.clear()
+                return size / seconds(side.put if verb == "put" else side.get)
+
+            yield lambda: one(ours), lambda: one(theirs)
+        process.join()
+
+    return prepare
+
+
 # ---- Small puts.
 
 
@@ -442,6 +532,10 @@ def all_benchmarks() -> list[Benchmark]:
                 place = "compat/sweep" if kind == "compat" else f"sweep/{kind}"
                 make = _sweep(fields)
                 made.append(Benchmark(f"python/{place}/{verb}/fields={fields}", "GB/s", _throughput(kind, make, verb)))
+    for name, make in (("small_simple", _simple), ("small_complex", _complex)):
+        for verb in ("put", "get"):
+            prepare = _beside_sockets(make, verb)
+            made.append(Benchmark(f"python/sockets/{name}/{verb}", "GB/s", prepare, of="bare Python sockets"))
     for kind in ("native", "tcp", "compat"):
         place = {"native": "put16", "tcp": "put16/tcp", "compat": "compat/put16"}[kind]
         made.append(Benchmark(f"python/{place}/clients=4", "rows/s", _put16(kind)))
