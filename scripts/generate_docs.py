@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the generated parts of README.md and docs/*.md.
 
-usage: scripts/generate_docs.py [--check] [FOLDER]     FOLDER: with the executables; default: build/release
+usage: scripts/generate_docs.py [--check] [--sources] [FOLDER]     FOLDER: with the executables; default: build/release
 
-A part begins with `<!-- generated: COMMAND -->`, where COMMAND is one of `tdock`, and ends with `<!-- end -->`. --check
-changes nothing and fails if a part is not what its command prints, or if a row of a generated table stands elsewhere
-as well.
+A part begins with `<!-- generated: COMMAND -->`, where COMMAND is one of `tdock` or of a script, and ends with
+`<!-- end -->`. --check changes nothing and fails if a part is not what its command prints, or if a row of a generated
+table stands elsewhere as well. --sources makes the parts of scripts only, which need no executables.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PART = re.compile(r"<!-- generated: (?P<command>tdock [^>]*?) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
+PART = re.compile(r"<!-- generated: (?P<command>(?:tdock|scripts/\w+\.py) [^>]*?) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
 SHORTEST_ROW = 40
 
 
@@ -26,12 +26,20 @@ def pages():
 
 def printed(command, folder):
     words = shlex.split(command)
-    return subprocess.run([folder / words[0], *words[1:]], capture_output=True, text=True, check=True).stdout
+    program = [folder / words[0]] if words[0] == "tdock" else [sys.executable, ROOT / words[0]]
+    return subprocess.run([*program, *words[1:]], capture_output=True, text=True, check=True).stdout
 
 
 def generated(page, folder):
-    """The text of the page, with its parts made anew."""
-    return PART.sub(lambda part: f"<!-- generated: {part['command']} -->\n\n{printed(part['command'], folder)}\n<!-- end -->\n", page)
+    """The text of the page, with its parts made anew; with those of scripts, if there is no folder."""
+
+    def made(part):
+        command = part["command"]
+        if folder is None and command.startswith("tdock "):
+            return part[0]
+        return f"<!-- generated: {command} -->\n\n{printed(command, folder)}\n<!-- end -->\n"
+
+    return PART.sub(made, page)
 
 
 def copies(texts):
@@ -53,9 +61,10 @@ def copies(texts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing, and fail if something is not up to date")
+    parser.add_argument("--sources", action="store_true", help="only the parts that need no executables")
     parser.add_argument("folder", nargs="?", type=pathlib.Path, default=ROOT / "build/release", help="with the executables")
     arguments = parser.parse_args()
-    folder = arguments.folder.resolve()
+    folder = None if arguments.sources else arguments.folder.resolve()
     made = {page: generated(page.read_text(), folder) for page in pages()}
     problems = copies(made)
     for page, text in made.items():

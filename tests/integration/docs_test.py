@@ -17,7 +17,7 @@ from quoted_numbers import COUNTS, number
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md")] + sorted((ROOT / "docs").glob("*.md"))
-FOLDERS = "src|docs|tests|scripts|examples|bench|cmake|include|python/transfer_dock|packaging|proto"
+FOLDERS = "src|docs|tests|scripts|examples|bench|cmake|include|python/transfer_dock|packaging"
 # Of other systems, and names with dots that are no keys: weights, files of weights, columns of data.
 FOREIGN_FILES = ("tests/ut/", "tests/test-chat-template.cpp")
 NO_KEYS = ("model.layers.", "model.safetensors", "reward_model.")
