@@ -388,7 +388,7 @@ TEST(Parquet, AColumnThatComesTwiceIsRefused) {
 TEST(Parquet, TheLibrariesInsideArrowStayHiddenFromTheProgram) {
   if (!ReadsParquet()) GTEST_SKIP() << "this build found no Arrow";
   ASSERT_TRUE(OpenRecordFile(Env::Real(), kParquet, Format::kParquet).ok());
-  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "SSL_new"), nullptr) << "gRPC would speak to Arrow's OpenSSL";
+  EXPECT_EQ(::dlsym(RTLD_DEFAULT, "SSL_new"), nullptr) << "others would speak to Arrow's OpenSSL";
   EXPECT_THAT(ReadAll(R"({"a": "\n"})", Format::kJsonLines, {"a"}), ElementsAre("'\n'")) << "by the simdjson of ours";
 }
 

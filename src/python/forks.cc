@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "python/gil.h"
 #include "python/private_views.h"
 #include "python/process.h"
 
@@ -42,7 +43,13 @@ void RememberAddress(const std::string& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return;
+  int error = 0;
+  {
+    // A name server may take seconds.
+    const GilRelease release;
+    error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  }
+  if (error != 0) return;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     std::array<char, NI_MAXHOST> number;
     if (getnameinfo(at->ai_addr, at->ai_addrlen, number.data(), number.size(), nullptr, 0, NI_NUMERICHOST) != 0)

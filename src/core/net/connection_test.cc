@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a connection was given; thread-safe.
+// The messages and data that a connection got. Thread-safe.
 class Record {
  public:
   void Add(absl::string_view bytes) {

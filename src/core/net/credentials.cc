@@ -16,7 +16,7 @@
 namespace tdock::net {
 namespace {
 
-constexpr size_t kMostTokenBytes = 4096;
+constexpr size_t kMaxTokenBytes = 4096;
 constexpr absl::Duration kLookEvery = absl::Seconds(1);
 
 // A token: printable ASCII without spaces. Trailing line ends, as files have them, are removed. InvalidArgument for
@@ -24,9 +24,9 @@ constexpr absl::Duration kLookEvery = absl::Seconds(1);
 absl::StatusOr<std::string> TokenFrom(absl::string_view text, absl::string_view what) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
-  if (text.size() > kMostTokenBytes) {
+  if (text.size() > kMaxTokenBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(what, " has ", text.size(), " bytes; at most ", kMostTokenBytes, " are allowed"));
+        absl::StrCat(what, " has ", text.size(), " bytes; at most ", kMaxTokenBytes, " are allowed"));
   }
   if (!std::all_of(text.begin(), text.end(), [](unsigned char byte) { return absl::ascii_isgraph(byte); })) {
     return absl::InvalidArgumentError(absl::StrCat(what, " holds something other than printable ASCII without spaces"));
@@ -42,7 +42,7 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   // It may be a pipe.
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", what));
-  std::string text(2 * kMostTokenBytes, '\0');
+  std::string text(2 * kMaxTokenBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   return TokenFrom(absl::StripAsciiWhitespace(text), what);

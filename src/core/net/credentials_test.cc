@@ -69,7 +69,7 @@ TEST_F(ChangingFiles, OfTheTokenAreUsedFromThenOn) {
   EXPECT_TRUE(absl::IsUnauthenticated(Connect(server.address(), {.token = "first"})));
   EXPECT_TRUE(Eventually([&] { return Connect(server.address(), *client).ok(); })) << "the client's, too";
   EXPECT_THAT(log_.lines(), testing::ElementsAre(Mentions({"changed"})));
-  // Who has come in stays.
+  // A client that has come in stays.
   ASSERT_TRUE(old.Send(MessageOf(kEcho, 1, "here")));
   EXPECT_EQ(old.Receive()->body, "here");
 }

@@ -184,9 +184,9 @@ absl::StatusOr<bool> IsLoopback(const Endpoint& endpoint) {
 absl::StatusOr<ListeningSockets> ListenOn(const Endpoint& endpoint) {
   TDOCK_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint));
   // When the system chooses the port, another may listen on it at the second address.
-  constexpr int kMostTries = 10;
+  constexpr int kMaxTries = 10;
   int error = 0;
-  for (int tries = 0; tries < (endpoint.port == 0 ? kMostTries : 1); ++tries) {
+  for (int tries = 0; tries < (endpoint.port == 0 ? kMaxTries : 1); ++tries) {
     ListeningSockets listening;
     error = ListenOnAll(*addresses, endpoint.port, listening);
     if (error == 0) return listening;

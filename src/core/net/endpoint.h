@@ -26,7 +26,7 @@ struct Endpoint {
 // Parses "host:port" or "[host]:port"; `what` names it in errors. Port 0 is allowed.
 absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view text, absl::string_view what);
 
-// Whether every address that the host resolves to belongs to the loopback interface. Calls the resolver, which can
+// True if every address that the host resolves to belongs to the loopback interface. Calls the resolver, which can
 // block for seconds. NotFound if the host has no address.
 absl::StatusOr<bool> IsLoopback(const Endpoint& endpoint);
 

@@ -111,7 +111,7 @@ void Try(uint8_t how, absl::string_view bytes) {
   Writer whole(false), pieces((how & 1) != 0);
   const absl::Status status = ReadAll(bytes, SIZE_MAX, whole);
   if (ReadAll(bytes, 1 + how / 2, pieces).code() != status.code() || whole.messages_ != pieces.messages_) std::abort();
-  // Of data that is damaged, more or less was told of before.
+  // Damaged data may have been told of in part.
   if (!absl::StrContains(status.message(), "damaged") && whole.data_ != pieces.data_) std::abort();
 }
 

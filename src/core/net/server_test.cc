@@ -75,6 +75,12 @@ TEST(Server, TakesDataOverSocketsThatJoinAConnectionAndNothingElse) {
   EXPECT_THAT(AnswerTo(server.address(), HelloMessage({.joins = std::string(kConnectionIdBytes, 'x')})),
               Fails(absl::StatusCode::kFailedPrecondition, {"join"}));
   RawClient joined(server.address());
+  {
+    // One that is given up before it has carried anything harms nobody.
+    RawClient unused(server.address());
+    ASSERT_TRUE(unused.Send(HelloMessage({.joins = id})));
+    EXPECT_EQ(unused.Receive()->body, id);
+  }
   ASSERT_TRUE(joined.Send(HelloMessage({.joins = id})));
   EXPECT_EQ(joined.Receive()->body, id);
   ASSERT_TRUE(joined.Send(MessageOf(kData, 3, std::string(sizeof(DataPrefix) + 1000, '\0'))));
