@@ -179,6 +179,7 @@ class DocsTest(unittest.TestCase):
             defined = re.findall(constant, (ROOT / file).read_text())
             if not quoted or len(defined) != 1:
                 problems.append(f"{page}: {pattern}: {quoted}; {file}: {constant}: {defined}")
+                continue
             problems += [f"{page}: {each}; {file}: {defined[0]}" for each in quoted if {*map(number, defined)} != {number(each)}]
         self.assertEqual([], problems)
 
