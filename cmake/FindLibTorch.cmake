@@ -1,6 +1,6 @@
 # Finds libtorch inside the torch wheel of the project's virtual environment (or of TDOCK_TORCH_DIR) and defines
-# LibTorch::LibTorch. A CPU wheel and a CUDA wheel both work, without a CUDA toolkit. The wheel's own CMake package
-# is not used: it redefines protobuf's targets and, for a CUDA wheel, demands a toolkit.
+# LibTorch::LibTorch and LibTorch_VERSION. A CPU wheel and a CUDA wheel both work, without a CUDA toolkit. The wheel's own
+# CMake package is not used: it redefines protobuf's targets and, for a CUDA wheel, demands a toolkit.
 #
 # LibTorch::NCCL is what ProcessGroupNCCL.hpp of a CUDA wheel needs: headers of NCCL and CUDA from the wheels that it
 # depends on, and TDOCK_NCCL. Without them it is empty.
@@ -11,13 +11,17 @@ if(NOT torch_dir)
   file(GLOB torch_dir ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
 endif()
 
+find_library(LibTorch_ALL torch PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
 find_library(LibTorch_CPU torch_cpu PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
 find_library(LibTorch_C10 c10 PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
 find_library(LibTorch_CUDA torch_cuda PATHS ${torch_dir}/lib NO_DEFAULT_PATH NO_CACHE)
 
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_CPU LibTorch_C10
+find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ALL LibTorch_CPU LibTorch_C10
   REASON_FAILURE_MESSAGE "run 'make build', which installs the torch wheel into .venv, or set TDOCK_TORCH_DIR")
+
+file(STRINGS ${torch_dir}/version.py LibTorch_VERSION REGEX "^__version__ = ")
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" LibTorch_VERSION "${LibTorch_VERSION}")
 
 # Only these folders of the wheel's headers are made visible: beside them it carries old protobuf, fmt and pybind11
 # headers that would hide the system's.
@@ -31,11 +35,12 @@ add_library(LibTorch::LibTorch INTERFACE IMPORTED)
 target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE ${visible} ${visible}/torch/csrc/api/include)
 target_link_directories(LibTorch::LibTorch INTERFACE ${torch_dir}/lib)
 target_link_libraries(LibTorch::LibTorch INTERFACE ${LibTorch_CPU} ${LibTorch_C10})
-target_link_options(LibTorch::LibTorch INTERFACE "-Wl,-rpath,${torch_dir}/lib")
+# libtorch.so is empty, and needs the other libraries of its wheel: of one for CUDA also libtorch_cuda, which registers its
+# kernels when it is loaded. So executables that were linked with the one wheel use the GPUs where the other is installed.
+target_link_options(LibTorch::LibTorch INTERFACE "LINKER:--no-as-needed,${LibTorch_ALL},--as-needed")
 if(LibTorch_CUDA)
-  # Only what uses LibTorch::NCCL names a symbol of libtorch_cuda; it registers its kernels when it is loaded.
-  target_link_options(LibTorch::LibTorch INTERFACE
-    "LINKER:--no-as-needed,${LibTorch_CUDA},--as-needed" "LINKER:--allow-shlib-undefined")
+  # What libtorch_cuda needs itself is in other packages. Only what uses LibTorch::NCCL names a symbol of it.
+  target_link_options(LibTorch::LibTorch INTERFACE "LINKER:--allow-shlib-undefined")
 endif()
 
 add_library(LibTorch::NCCL INTERFACE IMPORTED)

@@ -1,6 +1,7 @@
-# cmake -D FROM=python/transfer_dock -D TO=folder -D PROGRAM=path/tdock-dock -P LinkPackage.cmake
+# cmake -D FROM=python/transfer_dock -D TO=folder -D EXECUTABLES=name,… -P LinkPackage.cmake
 #
-# Makes TO a package: links to every file of FROM, the server in bin/, and what is there besides (the extension).
+# Makes TO, which is in python/ of a build folder, a package: links to every file of FROM, and in bin/ to the executables of
+# the build folder, which may be built later. What is there besides (the extension) stays.
 file(GLOB_RECURSE old LIST_DIRECTORIES false ${TO}/*)
 foreach(file ${old})
   if(IS_SYMLINK ${file} AND NOT EXISTS ${file})
@@ -14,4 +15,7 @@ foreach(file ${sources})
   file(CREATE_LINK ${FROM}/${file} ${TO}/${file} SYMBOLIC)
 endforeach()
 file(MAKE_DIRECTORY ${TO}/bin)
-file(CREATE_LINK ${PROGRAM} ${TO}/bin/tdock-dock SYMBOLIC)
+string(REPLACE "," ";" EXECUTABLES "${EXECUTABLES}")
+foreach(executable ${EXECUTABLES})
+  file(CREATE_LINK ${TO}/../../${executable} ${TO}/bin/${executable} SYMBOLIC)
+endforeach()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import re
 import shutil
 import sys
 import tempfile
 import weakref
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
-from transfer_dock import _native, tables
+from transfer_dock import _native, executables, tables
 from transfer_dock.arguments import seconds
 from transfer_dock.dock import Dock
 from transfer_dock.errors import InvalidArgument
-
-# The server in this package.
-PROGRAM = pathlib.Path(__file__).parent / "bin" / "tdock-dock"
 
 # Seconds: the server takes no infinite times.
 _LONGEST = sys.float_info.max
@@ -136,7 +132,7 @@ def serve(
             token_file = os.path.join(folder, "token")
             with open(os.open(token_file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
                 file.write(token)
-        command = [str(program or PROGRAM), "serve", "--listen", listen or "none"]
+        command = [str(program or executables.find("tdock-dock")), "serve", "--listen", listen or "none"]
         command += ["--socket", os.path.join(folder, "dock.sock") if socket is None else socket]
         # The actual drain time is given to close().
         command += ["--memory", str(memory_bytes), "--drain", "3600", "--session-grace", grace, "--owned-folder", folder]
@@ -210,8 +206,3 @@ class DockServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def main() -> NoReturn:
-    """The command ``tdock-dock``."""
-    os.execv(PROGRAM, [str(PROGRAM), *sys.argv[1:]])

@@ -80,7 +80,14 @@ std::string Shown(nb::handle object) {
   return shown.size() <= kMostBytes ? std::string(shown) : absl::StrCat(shown.substr(0, kMostBytes - 3), "...");
 }
 
-std::string TypeName(nb::handle object) { return Py_TYPE(object.ptr())->tp_name; }
+std::string TypeName(nb::handle object) {
+  PyTypeObject* const type = Py_TYPE(object.ptr());
+  const std::string name = nb::cast<std::string>(nb::steal(PyType_GetName(type)));
+  if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) != 0) return name;
+  // A class that is written in C, such as numpy.ndarray.
+  const std::string module = nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(type)).attr("__module__"));
+  return module == "builtins" ? name : absl::StrCat(module, ".", name);
+}
 
 std::string Utf8(nb::handle text, absl::string_view what) {
   Py_ssize_t size = 0;
@@ -140,10 +147,10 @@ std::vector<uint64_t> Numbers(nb::handle given, const char* argument) {
   if (PyObject_CheckBuffer(given.ptr()) != 0 && ReadArray(given, argument, numbers)) return numbers;
   const nb::object list = nb::hasattr(given, "tolist") ? nb::object(given.attr("tolist")()) : nb::borrow(given);
   const nb::object items = ItemsOf(list, argument, "an array or a list of integers");
-  const auto size = static_cast<size_t>(PyTuple_GET_SIZE(items.ptr()));
+  const auto size = static_cast<size_t>(NB_TUPLE_GET_SIZE(items.ptr()));
   numbers.reserve(size);
   for (size_t i = 0; i < size; ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
+    PyObject* const item = NB_TUPLE_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     const nb::object index = nb::steal(PyNumber_Index(item));
     const unsigned long long number = index.is_valid() ? PyLong_AsUnsignedLongLong(index.ptr()) : 0;
     if (PyErr_Occurred() != nullptr) {
@@ -161,10 +168,10 @@ std::vector<std::string> Strings(nb::handle given, const char* argument) {
   if (given.is_none()) return strings;
   if (PyUnicode_Check(given.ptr())) Refuse(argument, given, "a list of str");
   const nb::object items = ItemsOf(given, argument, "a list of str");
-  const auto size = static_cast<size_t>(PyTuple_GET_SIZE(items.ptr()));
+  const auto size = static_cast<size_t>(NB_TUPLE_GET_SIZE(items.ptr()));
   strings.reserve(size);
   for (size_t i = 0; i < size; ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
+    PyObject* const item = NB_TUPLE_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i));
     if (item == Py_None) {
       strings.emplace_back();
       continue;

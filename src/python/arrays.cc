@@ -52,7 +52,8 @@ nb::object Get(nb::handle object, PyObject* name) {
 }
 
 nb::object Call(nb::handle object, PyObject* method) {
-  PyObject* const value = PyObject_CallMethodNoArgs(object.ptr(), method);
+  PyObject* const self = object.ptr();
+  PyObject* const value = PyObject_VectorcallMethod(method, &self, 1, nullptr);
   if (value == nullptr) throw nb::python_error();
   return nb::steal(value);
 }
@@ -83,10 +84,10 @@ absl::StatusOr<Array> LookAtTensor(nb::handle object, ObjectRefs& refs) {
   if (!PyTuple_Check(shape.ptr())) {
     return absl::InvalidArgumentError(absl::StrCat("a tensor whose shape is a ", TypeName(shape), ", not a tuple"));
   }
-  const auto rank = static_cast<size_t>(PyTuple_GET_SIZE(shape.ptr()));
+  const auto rank = static_cast<size_t>(NB_TUPLE_GET_SIZE(shape.ptr()));
   std::array<int64_t, Shape::kMaxRank + 1> sizes{};
   for (size_t i = 0; i < std::min(rank, sizes.size()); ++i) {
-    sizes[i] = Int<int64_t>(PyTuple_GET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i)), "shape");
+    sizes[i] = Int<int64_t>(NB_TUPLE_GET_ITEM(shape.ptr(), static_cast<Py_ssize_t>(i)), "shape");
   }
   Array array{.dtype = *known, .shape = Shape(std::span(sizes.data(), std::min(rank, sizes.size())))};
   array.data = static_cast<const std::byte*>(PyLong_AsVoidPtr(Call(tensor, names.data_ptr).ptr()));
@@ -125,8 +126,7 @@ absl::StatusOr<Array> LookAtBuffer(nb::handle object, ObjectRefs& refs) {
 
 // The mask of one of NumPy's masked arrays is not in its buffer.
 absl::Status CheckNotMasked(nb::handle object) {
-  const bool plain = absl::string_view(Py_TYPE(object.ptr())->tp_name) == "numpy.ndarray";
-  if (plain || !nb::hasattr(object, "_mask")) return absl::OkStatus();
+  if (!nb::hasattr(object, "_mask")) return absl::OkStatus();
   if (!nb::cast<bool>(nb::module_::import_("numpy").attr("ma").attr("is_masked")(object))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "a masked array with elements that are masked, which the dock cannot store; give .filled(value), or the mask "

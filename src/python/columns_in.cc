@@ -25,9 +25,11 @@ struct Items {
   explicit Items(nb::handle list) : tuple(nb::steal(PySequence_Tuple(list.ptr()))) {
     if (!tuple.is_valid()) throw nb::python_error();
   }
-  size_t size() const { return static_cast<size_t>(PyTuple_GET_SIZE(tuple.ptr())); }
-  PyObject* const* data() const { return reinterpret_cast<PyTupleObject*>(tuple.ptr())->ob_item; }
-  nb::handle operator[](size_t i) const { return data()[i]; }
+  size_t size() const { return static_cast<size_t>(NB_TUPLE_GET_SIZE(tuple.ptr())); }
+  nb::handle operator[](size_t i) const { return NB_TUPLE_GET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i)); }
+  void AppendTo(std::vector<PyObject*>& all) const {
+    for (size_t i = 0; i < size(); ++i) all.push_back((*this)[i].ptr());
+  }
 
   nb::object tuple;
 };
@@ -111,7 +113,7 @@ absl::StatusOr<Incoming> LookAtLists(const Items& lists, const Declared& declare
       return absl::InvalidArgumentError(absl::StrCat("row ", i, " is a list that holds a ", TypeName(items[j]),
                                                      "; give an array or a tensor instead"));
     }
-    numbers.insert(numbers.end(), items.data(), items.data() + items.size());
+    items.AppendTo(numbers);
     lengths.push_back(static_cast<int64_t>(items.size()));
   }
   TDOCK_ASSIGN_OR_RETURN(Incoming incoming, WriteAll(numbers.data(), numbers.size(), declared));
@@ -227,7 +229,12 @@ absl::StatusOr<Incoming> LookAtList(const Items& items, const Declared& declared
   const nb::handle first = items[0];
   if (PyUnicode_Check(first.ptr())) return LookAtStrings(items);
   if (PyBytes_Check(first.ptr()) || PyByteArray_Check(first.ptr())) return LookAtBytes(items);
-  if (IsNumber(first)) return WriteAll(items.data(), items.size(), declared);
+  if (IsNumber(first)) {
+    std::vector<PyObject*> numbers;
+    numbers.reserve(items.size());
+    items.AppendTo(numbers);
+    return WriteAll(numbers.data(), numbers.size(), declared);
+  }
   if (PyList_Check(first.ptr()) || PyTuple_Check(first.ptr())) return LookAtLists(items, declared);
   if (IsArray(first)) return LookAtArrays(items, declared);
   return absl::InvalidArgumentError(absl::StrCat(

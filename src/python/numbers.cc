@@ -44,6 +44,26 @@ uint16_t ToBfloat16(double value) {
 
 double FromBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
+// IEEE 754's binary16. Rounds to the nearest, ties to even; what is too large becomes infinite.
+uint16_t ToFloat16(double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  if (std::isnan(value)) return sign | 0x7e00;
+  const double size = std::abs(value);
+  if (size >= 65520) return sign | 0x7c00;
+  // The smallest normal number is 2^-14, and numbers below it are as far apart as those that follow it.
+  const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
+  // Steps from 0, or from 1,024 for normal numbers. Where rounding reaches the next power of two, the exponent grows.
+  const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  return static_cast<uint16_t>(sign | (steps + (static_cast<uint32_t>(exponent + 14) << 10)));
+}
+
+double FromFloat16(uint16_t bits) {
+  const int exponent = bits >> 10 & 0x1f, steps = bits & 0x3ff;
+  double size = exponent == 0 ? std::ldexp(steps, -24) : std::ldexp(steps + 1024, exponent - 25);
+  if (exponent == 0x1f) size = steps == 0 ? std::numeric_limits<double>::infinity() : std::nan("");
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+
 // Writes it as the nearest element of the type, and returns that; what is too large is infinite.
 double WriteNearest(double value, DType dtype, std::byte* to) {
   if (dtype == DType::kF64) {
@@ -60,12 +80,9 @@ double WriteNearest(double value, DType dtype, std::byte* to) {
     std::memcpy(to, &narrow, sizeof(narrow));
     return FromBfloat16(narrow);
   }
-  constexpr int kLittle = std::endian::native == std::endian::little;
-  if (PyFloat_Pack2(value, reinterpret_cast<char*>(to), kLittle) == 0) {
-    return PyFloat_Unpack2(reinterpret_cast<const char*>(to), kLittle);
-  }
-  PyErr_Clear();
-  return std::numeric_limits<double>::infinity();
+  const uint16_t narrow = ToFloat16(value);
+  std::memcpy(to, &narrow, sizeof(narrow));
+  return FromFloat16(narrow);
 }
 
 // Whether an int is this number.

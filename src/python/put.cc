@@ -30,7 +30,7 @@ class Reading {
  public:
   Reading(DockHandle& handle, const std::string& partition, nb::handle data)
       : handle_(handle), partition_(partition), data_(data) {
-    const bool has_data = !data.is_none() && PyDict_GET_SIZE(data.ptr()) != 0;
+    const bool has_data = !data.is_none() && NB_DICT_GET_SIZE(data.ptr()) != 0;
     asked_ = !has_data || !handle.Knows(partition);
     if (has_data) types_ = handle.Types(partition, asked_);
     columns_ = LookAtBatch(data, *types_);

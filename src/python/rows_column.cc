@@ -276,7 +276,7 @@ nb::object RowsColumn::Items(bool copy) const {
     } else {
       item = base[row];
     }
-    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(row), item.release().ptr());
+    NB_LIST_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(row), item.release().ptr());
   }
   return list;
 }

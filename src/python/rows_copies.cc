@@ -46,7 +46,7 @@ nb::bytes BytesOf(const Rows& rows, size_t column) {
   for (size_t row = 0; row < rows.size(); ++row) size += rows.cell(row, column).bytes.size();
   nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   if (!bytes.is_valid()) throw nb::python_error();
-  char* end = PyBytes_AS_STRING(bytes.ptr());
+  char* end = PyBytes_AsString(bytes.ptr());
   const GilRelease release;
   for (size_t row = 0; row < rows.size(); ++row) {
     const std::span<const std::byte> cell = rows.cell(row, column).bytes;

@@ -104,7 +104,7 @@ absl::StatusOr<Value> ValueOf(nb::handle object, const std::string& what, int de
   }
   if (object.is_none()) return Value();
   if (PyBool_Check(object.ptr())) return Value(object.ptr() == Py_True);
-  if (PyFloat_Check(object.ptr())) return Value(PyFloat_AS_DOUBLE(object.ptr()));
+  if (PyFloat_Check(object.ptr())) return Value(PyFloat_AsDouble(object.ptr()));
   if (PyLong_Check(object.ptr())) return Value(Int<int64_t>(object, what.c_str()));
   if (PyUnicode_Check(object.ptr())) return Value(Utf8(object, what));
   if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) {

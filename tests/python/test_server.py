@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import transfer_dock as td
-from transfer_dock.server import PROGRAM
+from transfer_dock.executables import find
 
 from messages import raising
 from processes import is_running
@@ -189,7 +189,7 @@ def test_a_server_whose_errors_nobody_reads_ends_in_time(tmp_path: pathlib.Path)
         while True:
             os.write(write, b"x" * 4096)
     os.set_blocking(write, True)
-    command = [str(PROGRAM), "serve", "--listen", "none", "--socket", str(tmp_path / "s"), "--drain", "0"]
+    command = [str(find("tdock-dock")), "serve", "--listen", "none", "--socket", str(tmp_path / "s"), "--drain", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, text=True) as process:
         try:
             assert process.stdout is not None

@@ -1,0 +1,5 @@
+"""``python -m transfer_dock …``: the command ``tdock``."""
+
+from transfer_dock.executables import main
+
+main()
