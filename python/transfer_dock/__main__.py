@@ -2,4 +2,5 @@
 
 from transfer_dock.executables import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -199,6 +199,16 @@ def test_bfloat16_and_float16_are_rounded_to_the_nearest(local: td.Dock) -> None
     assert rows["float16"].numpy()[2] == np.float16(-3.14159)
 
 
+def test_every_float16_and_every_number_halfway_between_two_is_rounded_as_by_numpy(local: td.Dock) -> None:
+    finite = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+    between = (finite[:-1] + finite[1:]) / 2
+    sizes = np.concatenate([finite, between, np.nextafter(between, 0), np.nextafter(between, math.inf), [1e-300]])
+    numbers = np.concatenate([sizes, -sizes])
+    rows = read(local, {"x": numbers.tolist()}, {"x": "float16"})
+    expected = numbers.astype(np.float16)
+    assert np.array_equal(rows["x"].numpy().view(np.uint16), expected.view(np.uint16))
+
+
 @pytest.mark.parametrize(
     ("dtype", "number"),
     [("int8", 128), ("int8", -129), ("uint8", -1), ("int64", 2**63), ("int32", 1.0), ("bool", 1), ("float32", True),
