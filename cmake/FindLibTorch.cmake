@@ -2,8 +2,8 @@
 # LibTorch::LibTorch and LibTorch_VERSION. A CPU wheel and a CUDA wheel both work, without a CUDA toolkit. The wheel's own
 # CMake package is not used: it redefines protobuf's targets and, for a CUDA wheel, demands a toolkit.
 #
-# LibTorch::NCCL is what ProcessGroupNCCL.hpp of a CUDA wheel needs: headers of NCCL and CUDA from the wheels that it
-# depends on, and TDOCK_NCCL. Without them it is empty.
+# LibTorch::NCCL is what ProcessGroupNCCL.hpp needs: headers of NCCL and CUDA. Without them it does not exist. No library is
+# linked: torch for CUDA has them.
 
 set(TDOCK_TORCH_DIR "" CACHE PATH "Folder of the installed torch package (the one with lib/ and include/)")
 set(torch_dir ${TDOCK_TORCH_DIR})
@@ -43,16 +43,29 @@ if(LibTorch_CUDA)
   target_link_options(LibTorch::LibTorch INTERFACE "LINKER:--allow-shlib-undefined")
 endif()
 
-add_library(LibTorch::NCCL INTERFACE IMPORTED)
-file(GLOB nvidia_headers ${torch_dir}/../nvidia/*/include)
-find_path(nccl_header nccl.h PATHS ${nvidia_headers} NO_DEFAULT_PATH NO_CACHE)
-find_path(cuda_header cuda_runtime_api.h PATHS ${nvidia_headers} NO_DEFAULT_PATH NO_CACHE)
-if(LibTorch_CUDA)
+# Headers of NVIDIA's packages: those that a torch for CUDA depends on, or else those of .venv-nccl.
+foreach(packages ${torch_dir}/.. ${PROJECT_SOURCE_DIR}/.venv-nccl/lib/python3*/site-packages)
+  file(GLOB nvidia_headers ${packages}/nvidia/*/include ${packages}/nvidia/*/include/cccl)
+  find_path(nccl_header nccl.h PATHS ${nvidia_headers} NO_DEFAULT_PATH NO_CACHE)
+  find_path(cuda_header cuda_runtime_api.h PATHS ${nvidia_headers} NO_DEFAULT_PATH NO_CACHE)
   if(nccl_header AND cuda_header)
     set(has_nccl ON)
-    target_include_directories(LibTorch::NCCL SYSTEM INTERFACE ${nvidia_headers})
-    target_compile_definitions(LibTorch::NCCL INTERFACE TDOCK_NCCL)
+    break()
   endif()
-  tdock_optional(has_nccl "NCCL, which connects GPUs"
-                 "nccl.h and cuda_runtime_api.h come with the packages that a CUDA build of torch depends on, in nvidia/")
+endforeach()
+tdock_optional(has_nccl "NCCL, which connects GPUs" "`scripts/setup.sh build` installs its headers into .venv-nccl")
+if(has_nccl)
+  # Names that the headers of c10d mention, of libraries whose packages take a gigabyte. Nothing of ours calls them, nor has
+  # objects of these types. What is found comes first.
+  set(names ${CMAKE_BINARY_DIR}/cuda_names)
+  file(CONFIGURE OUTPUT ${names}/cublas_v2.h CONTENT "typedef struct cublasContext* cublasHandle_t;\ntypedef int cublasStatus_t;\n")
+  file(CONFIGURE OUTPUT ${names}/cublasLt.h CONTENT "typedef struct cublasLtContext* cublasLtHandle_t;\n")
+  file(CONFIGURE OUTPUT ${names}/cusparse.h CONTENT
+    "typedef struct cusparseContext* cusparseHandle_t;\ntypedef int cusparseStatus_t;\n")
+  file(CONFIGURE OUTPUT ${names}/cusolverDn.h CONTENT "typedef struct cusolverDnContext* cusolverDnHandle_t;\n")
+  file(CONFIGURE OUTPUT ${names}/cusolver_common.h CONTENT "typedef int cusolverStatus_t;\n")
+  # A torch for CPUs has all headers of c10/cuda but this one, which a build of torch for CUDA generates.
+  file(CONFIGURE OUTPUT ${names}/c10/cuda/impl/cuda_cmake_macros.h CONTENT "#define C10_CUDA_BUILD_SHARED_LIBS\n")
+  add_library(LibTorch::NCCL INTERFACE IMPORTED)
+  target_include_directories(LibTorch::NCCL SYSTEM INTERFACE ${nvidia_headers} ${names})
 endif()

@@ -59,8 +59,11 @@ tdock_module(runtime/collective/tensor TORCH COLD USES runtime/collective)
 tdock_test_suites(runtime/collective/gloo/testing TORCH USES runtime/collective/gloo)
 tdock_module(runtime/collective/gloo TORCH COLD USES runtime/collective/tensor runtime/rendezvous
              TEST_USES runtime/collective/gloo/testing)
-tdock_module(runtime/collective/nccl TORCH COLD USES runtime/collective/gloo PRIVATE_LINKS LibTorch::NCCL
-             ALONE nccl_collective.cc)
+tdock_module(runtime/collective/nccl TORCH COLD USES runtime/collective/gloo)
+tdock_plugin(runtime/collective/nccl/plugin TORCH USES runtime/collective/nccl LINKS LibTorch::NCCL)
+if(TARGET tdock_runtime_collective_nccl_plugin AND TARGET runtime_collective_nccl_test)
+  add_dependencies(runtime_collective_nccl_test tdock_runtime_collective_nccl_plugin)
+endif()
 tdock_module(runtime/replica COLD USES runtime/collective dock/local)
 
 # ---- Text and data.

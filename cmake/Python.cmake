@@ -85,7 +85,8 @@ function(tdock_python_package)
   add_dependencies(tdock_python_package tdock_python tdock-dock)
 
   # Installed as site-packages/transfer_dock, they find the libraries of other packages beside it.
-  set(libtorch tdock tdock-serve tdock-runs tdock-launch tdock_inference_episodes_plugin)
+  set(libtorch tdock tdock-serve tdock-runs tdock-launch tdock_inference_episodes_plugin
+      tdock_runtime_collective_nccl_plugin)
   set(no_libraries tdock-dock tdock_dock_shared_plugin)
   set(arrow "")
   if(TDOCK_TORCH)  # only trainers load it

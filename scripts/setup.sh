@@ -4,12 +4,13 @@
 #
 # usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers
 #   demo    compilers, libraries, and .venv with torch
-#   build   demo, .venv-wheel, with what makes the Python package, and .venv-parquet, with what reads Parquet files
+#   build   demo, .venv-wheel, with what makes the Python package, .venv-parquet, with what reads Parquet files, and
+#           .venv-nccl, with the headers of what connects GPUs
 #   oracle  build, the browser that tests look at pages with, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
 #           they only read files of, some from a source package, and .venv-peers with those that the tests of our own one
 #           use, and with what it is measured against, and .venv-serve and .venv-clients with the clients of a served model:
 #           OpenAI's newest, and the frameworks that are built on it
-#   wheel   compilers, libraries, and .venv-wheel
+#   wheel   the same as build: the wheel has all executables
 #   lint    compilers, libraries, the clang tools, and the linter of the container file in .venv-lint
 #   verl    demo, .venv-verl with verl: 1.1 GB
 #   vllm    demo, .venv-generate-vllm with vLLM for CPUs, of the next part
@@ -142,6 +143,13 @@ make_vllm() {
   mv "$known.new" "$known"
 }
 
+# Nothing of it is linked or run: the libraries, 400 MB, are not kept.
+make_nccl() {
+  is_current .venv-nccl requirements/nccl.txt && return
+  make_environment .venv-nccl requirements/nccl.txt "" --no-deps --no-compile
+  find .venv-nccl/lib/python3*/site-packages/nvidia \( -name '*.so*' -o -name '*.a' \) -delete
+}
+
 build_packages=(g++ make cmake ninja-build ccache mold libabsl-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                 libxxhash-dev libsimdjson-dev libssl-dev openssl pkg-config prometheus-cpp-dev libcpp-httplib-dev
                 libpcre2-dev libsentencepiece-dev libutf8proc-dev libboost1.81-dev libgtest-dev libgmock-dev python3-dev
@@ -169,11 +177,12 @@ case $what in
     install_packages "${build_packages[@]}"
     make_environment .venv requirements/torch.txt
     ;;
-  build)
+  build | wheel)
     scripts/setup.sh demo
     make_environment .venv-wheel requirements/wheel.txt
     # Nothing runs in it: the program links to Arrow's libraries there.
     make_environment .venv-parquet requirements/parquet.txt
+    make_nccl
     ;;
   oracle)
     install_packages "${build_packages[@]}" "${test_packages[@]}"
@@ -190,13 +199,10 @@ case $what in
     make_templates & making+=($!)
     make_environment .venv-wheel requirements/wheel.txt & making+=($!)
     make_environment .venv-parquet requirements/parquet.txt & making+=($!)
+    make_nccl & making+=($!)
     failed=0
     for pid in "${making[@]}"; do wait "$pid" || failed=1; done
     [ $failed -eq 0 ]
-    ;;
-  wheel)
-    install_packages "${build_packages[@]}"
-    make_environment .venv-wheel requirements/wheel.txt
     ;;
   lint)
     install_packages "${build_packages[@]}" "${lint_packages[@]}"

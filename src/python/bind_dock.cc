@@ -19,7 +19,6 @@
 #include "python/elements.h"
 #include "python/errors.h"
 #include "python/gil.h"
-#include "python/put.h"
 #include "python/rows.h"
 #include "python/statuses.h"
 #include "python/wait.h"

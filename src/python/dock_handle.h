@@ -1,6 +1,8 @@
 // The Python object of a dock.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "python/process.h"
 #include "tdock/dock.h"
 #include "tdock/remote_dock.h"
+#include "tdock/requests.h"
 
 namespace tdock::python {
 
@@ -63,5 +66,10 @@ class DockHandle {
   bool closed_ = false;
   std::map<std::string, std::shared_ptr<const ColumnTypes>> types_;
 };
+
+// Puts `data`, a dict of columns (see columns_in.h) or None, as the batch of a PutRequest or FillRequest, and returns
+// the row ids. Needs the GIL; raises Python exceptions.
+template <class Request>
+nanobind::object Put(DockHandle& handle, Request request, nanobind::handle data, const std::stop_token& cancel);
 
 }  // namespace tdock::python

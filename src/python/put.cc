@@ -1,10 +1,9 @@
-#include "python/put.h"
-
 #include <utility>
 #include <vector>
 
 #include "core/base/status.h"
 #include "python/batches.h"
+#include "python/dock_handle.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/rows.h"

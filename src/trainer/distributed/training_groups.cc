@@ -54,6 +54,12 @@ std::string NameOfGpu(const at::Device& device, Env& env) {
 
 constexpr absl::string_view kFailed = "failed: ", kNccl = "nccl ", kNoNccl = "without ";
 
+// A rank without a GPU needs no NCCL, and its library is not loaded there.
+std::string DescribeGpu(const at::Device& device, Env& env) {
+  const absl::Status nccl = device.is_cuda() ? runtime::CheckNccl() : absl::OkStatus();
+  return nccl.ok() ? absl::StrCat(kNccl, NameOfGpu(device, env)) : absl::StrCat(kNoNccl, nccl.message());
+}
+
 // Tells the other ranks of the group what this one has, or what has failed here, and returns what each has said.
 absl::StatusOr<std::vector<std::string>> Exchange(const RankOfGroup& own, const std::string& said,
                                                   runtime::Rendezvous& rendezvous,
@@ -86,7 +92,7 @@ std::string WhyNotNccl(const RankOfGroup& group, const std::vector<std::string>&
   std::map<std::string, int> gpus;  // and the ranks that have them
   for (size_t i = 0; i < said.size(); ++i) {
     absl::string_view gpu = said[i];
-    if (absl::ConsumePrefix(&gpu, kNoNccl)) return absl::StrCat("rank ", group.ranks[i], " has a build without NCCL");
+    if (absl::ConsumePrefix(&gpu, kNoNccl)) return absl::StrCat("rank ", group.ranks[i], " has no NCCL: ", gpu);
     absl::ConsumePrefix(&gpu, kNccl);
     if (gpu.empty()) return absl::StrCat("rank ", group.ranks[i], " has no GPU");
     const auto [found, is_new] = gpus.emplace(gpu, group.ranks[i]);
@@ -141,8 +147,7 @@ absl::StatusOr<TrainingGroups> TrainingGroups::Open(Recipe& recipe, const runtim
     const absl::StatusOr<at::Device> device = model::ParseDevice(recipe.config().device);
     const absl::StatusOr<std::string> address = runtime::AddressTowardsRank0(environment);
     const absl::Status ready = device.ok() ? address.status() : device.status();
-    const std::string said = ready.ok() ? absl::StrCat(runtime::HasNccl() ? kNccl : kNoNccl, NameOfGpu(*device, env))
-                                        : absl::StrCat(kFailed, ready.message());
+    const std::string said = ready.ok() ? DescribeGpu(*device, env) : absl::StrCat(kFailed, ready.message());
     const auto all = Exchange(own, said, rendezvous, check, deadline);
     TDOCK_RETURN_IF_ERROR(ready);
     if (!all.ok()) return Annotate(all.status(), absl::StrCat("connecting the ranks of ", role));

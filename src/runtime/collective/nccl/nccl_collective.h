@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/collective/tensor/tensor_collective.h"
@@ -13,9 +14,9 @@
 
 namespace tdock::runtime {
 
-// Whether this build has it: one with a CUDA build of libtorch, beside which the headers of NCCL and CUDA are
-// installed, as the packages that such a libtorch needs do.
-bool HasNccl();
+// Why this process has no NCCL; OK if it has. It needs a build of torch for CUDA with the NCCL that the plugin was
+// compiled for, and the plugin beside the program. Loads both on the first call. Thread-safe.
+absl::Status CheckNccl();
 
 struct NcclOptions {
   // Where the processes find each other. Must outlive the group.
@@ -28,8 +29,15 @@ struct NcclOptions {
   absl::Duration timeout = absl::Minutes(10);       // of an operation that has no deadline of its own
 };
 
-// Connects the ranks with each other, all of which must call it, with different GPUs. Unimplemented without HasNccl().
+// Connects the ranks with each other, all of which must call it, with different GPUs. Unimplemented if CheckNccl() fails.
 // Operations wait until they are over on the GPU. Otherwise as OpenGlooCollective().
 absl::StatusOr<std::unique_ptr<TensorCollective>> OpenNcclCollective(const NcclOptions& options, absl::Time deadline);
+
+// The interface of the plugin, under these names.
+inline constexpr char kCheckNccl[] = "tdock_check_nccl";
+inline constexpr char kOpenNccl[] = "tdock_open_nccl";
+using CheckNcclFunction = void(absl::Status* checked);
+using OpenNcclFunction = void(const NcclOptions& options, absl::Time deadline,
+                              absl::StatusOr<std::unique_ptr<TensorCollective>>* opened);
 
 }  // namespace tdock::runtime

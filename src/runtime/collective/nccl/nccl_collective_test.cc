@@ -28,15 +28,16 @@ class NcclCollectiveTest : public testing::Test {
 };
 
 TEST_F(NcclCollectiveTest, IsSaidToBeMissingWhereItIs) {
-  if (HasNccl()) GTEST_SKIP() << "this build has NCCL";
+  if (CheckNccl().ok()) GTEST_SKIP() << "NCCL is there";
   const auto group = OpenNcclCollective({.rendezvous = *rendezvous_, .name = "actor"}, Later());
   EXPECT_EQ(group.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(group.status().message(), testing::HasSubstr("group 'actor' needs NCCL"));
+  EXPECT_THAT(group.status().message(), testing::HasSubstr(at::hasCUDA() ? "" : "CPUs"));
 }
 
 // One rank, because two need two GPUs.
 TEST_F(NcclCollectiveTest, DoesEveryOperationOnTheGpu) {
-  if (!HasNccl() || !at::hasCUDA() || at::detail::getCUDAHooks().deviceCount() == 0) GTEST_SKIP() << "no GPU for NCCL";
+  if (!CheckNccl().ok() || at::detail::getCUDAHooks().deviceCount() == 0) GTEST_SKIP() << "no GPU for NCCL";
   const auto group = OpenNcclCollective({.rendezvous = *rendezvous_, .name = "actor"}, Later());
   ASSERT_TRUE(group.ok()) << group.status();
   const at::Tensor numbers = at::arange(1000, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
