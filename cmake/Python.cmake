@@ -84,7 +84,9 @@ function(tdock_python_package)
     VERBATIM)
   add_dependencies(tdock_python_package tdock_python tdock-dock)
 
-  # Installed as site-packages/transfer_dock, they find the libraries of other packages beside it.
+  # Installed as site-packages/transfer_dock, they find the libraries of other packages beside it. They are linked with that
+  # path after the one of this machine, which auditwheel removes: what CMake would change when it installs gets, before
+  # that, a run path that ends with the current folder.
   set(libtorch tdock tdock-serve tdock-runs tdock-launch tdock_inference_episodes_plugin
       tdock_runtime_collective_nccl_plugin)
   set(no_libraries tdock-dock tdock_dock_shared_plugin)
@@ -92,9 +94,9 @@ function(tdock_python_package)
   if(TDOCK_TORCH)  # only trainers load it
     set(arrow tdock_data_parquet)
   endif()
-  set(libtorch_path "$ORIGIN/../../torch/lib")
+  set(libtorch_path ${torch_dir}/lib "$ORIGIN/../../torch/lib")
   set(no_libraries_path "")
-  set(arrow_path "$ORIGIN/../../pyarrow")
+  set(arrow_path ${arrow_dir} "$ORIGIN/../../pyarrow")
   add_custom_target(tdock_wheel)
   add_dependencies(tdock_wheel tdock_python)
   install(TARGETS tdock_python LIBRARY DESTINATION transfer_dock COMPONENT python_extension EXCLUDE_FROM_ALL)
@@ -102,7 +104,7 @@ function(tdock_python_package)
     foreach(target ${${libraries}})
       if(TARGET ${target})
         add_dependencies(tdock_wheel ${target})
-        set_target_properties(${target} PROPERTIES INSTALL_RPATH "${${libraries}_path}")
+        set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${${libraries}_path}")
         install(TARGETS ${target} DESTINATION transfer_dock/bin COMPONENT python EXCLUDE_FROM_ALL)
       endif()
     endforeach()

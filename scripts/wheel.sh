@@ -26,7 +26,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # make_wheel PYTHON EXECUTABLES EXTENSION: a wheel for PYTHON with what two build folders have.
 make_wheel() {
-  rm -rf "$scratch"/*
+  rm -rf "${scratch:?}"/*
   # scikit-build-core is Python alone: that of .venv-wheel serves any version.
   PYTHONPATH=$("$environment/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') "$1" -c '
 import sys

@@ -9,7 +9,6 @@
 #include "core/base/utf8.h"
 #include "dock/table/rows_data.h"
 #include "python/arguments.h"
-#include "python/columns_in.h"
 #include "python/gil.h"
 
 namespace nb = nanobind;

@@ -1,5 +1,3 @@
-#include "python/columns_in.h"
-
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "core/base/status.h"
 #include "python/arguments.h"
 #include "python/arrays.h"
+#include "python/batches.h"
 #include "python/numbers.h"
 #include "python/rows.h"
 

@@ -67,7 +67,7 @@ class DockHandle {
   std::map<std::string, std::shared_ptr<const ColumnTypes>> types_;
 };
 
-// Puts `data`, a dict of columns (see columns_in.h) or None, as the batch of a PutRequest or FillRequest, and returns
+// Puts `data`, a dict of columns (see batches.h) or None, as the batch of a PutRequest or FillRequest, and returns
 // the row ids. Needs the GIL; raises Python exceptions.
 template <class Request>
 nanobind::object Put(DockHandle& handle, Request request, nanobind::handle data, const std::stop_token& cancel);

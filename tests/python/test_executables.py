@@ -1,4 +1,4 @@
-"""The executables of the package: where they are, and what is said where they or torch are missing."""
+"""The executables of the package, in every kind of environment, with torch and without."""
 
 from __future__ import annotations
 

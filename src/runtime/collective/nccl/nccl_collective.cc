@@ -9,6 +9,8 @@
 namespace tdock::runtime {
 namespace {
 
+// Compiled for the headers of one version of torch and of NCCL; libtorch_cuda is loaded with the program, because
+// libtorch.so needs it in a build of torch for CUDA.
 constexpr char kPlugin[] = "libtdock_runtime_collective_nccl_plugin.so";
 
 absl::StatusOr<void*> Load(const char* function) {
@@ -16,7 +18,8 @@ absl::StatusOr<void*> Load(const char* function) {
   if (!at::hasCUDA()) return absl::UnimplementedError("this torch is a build for CPUs");
   const absl::StatusOr<void*> loaded = LoadBesideProgram(kPlugin, function, "NCCL");
   if (loaded.ok()) return *loaded;
-  return absl::UnimplementedError(loaded.status().message());
+  return absl::UnimplementedError(
+      absl::StrCat(loaded.status().message(), "; `make build` installs the headers that it needs, and compiles it"));
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ struct NcclOptions {
   absl::Duration timeout = absl::Minutes(10);       // of an operation that has no deadline of its own
 };
 
-// Connects the ranks with each other, all of which must call it, with different GPUs. Unimplemented if CheckNccl() fails.
-// Operations wait until they are over on the GPU. Otherwise as OpenGlooCollective().
+// Connects the ranks with each other, all of which must call it, with different GPUs. Unimplemented if CheckNccl()
+// fails. Operations wait until they are over on the GPU. Otherwise as OpenGlooCollective().
 absl::StatusOr<std::unique_ptr<TensorCollective>> OpenNcclCollective(const NcclOptions& options, absl::Time deadline);
 
 // The interface of the plugin, under these names.
