@@ -10,7 +10,7 @@ help:
 	@echo "make demo           install what is missing, build, train a model on addition, ask it a question"
 	@echo "make test           install what is missing, build, run every test"
 	@echo "make build          everything that the tests run"
-	@echo "make wheel          the Python package as a wheel, in dist/, which pip installs without compiling"
+	@echo "make wheel          the Python package with all executables as wheels, in dist/"
 	@echo "make lint           the static checks: format, container file, thread-safety analysis, clang-tidy"
 	@echo "make sanitizers     the tests of the modules without libtorch under asan+ubsan and tsan"
 	@echo "make fuzz           the fuzzers of the decoders, for a minute together"

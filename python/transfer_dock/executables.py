@@ -19,6 +19,9 @@ _FOLDER = pathlib.Path(__file__).parent / "bin"
 _WITHOUT_TORCH = "tdock-dock"
 _NAMES = ("tdock", "tdock-serve", "tdock-runs", "tdock-launch", _WITHOUT_TORCH)
 _INSTALL = 'pip install "transfer-dock[train]"'
+# Where the OpenSSL of the wheel, which is Debian's, looks for the certificates that it trusts, and where other systems have them.
+_DEBIAN_CERTIFICATES = "/usr/lib/ssl/certs"
+_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem")
 
 
 def find(name: str = "tdock") -> pathlib.Path:
@@ -42,11 +45,17 @@ def find(name: str = "tdock") -> pathlib.Path:
 
 
 def environment() -> dict[str, str]:
-    """The environment variables to start an executable with: those of this process, and where to find the libraries of
-    torch and pyarrow if they are not beside this package, but elsewhere on Python's path."""
+    """The environment variables to start an executable with.
+
+    They are those of this process, and say where the libraries of torch and pyarrow are if these are not beside this
+    package, but elsewhere on Python's path; and where a system that is not Debian has the certificates that it trusts.
+    """
     variables = dict(os.environ)
     if not (_FOLDER / "torch_version").exists():
         return variables
+    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & variables.keys() and not os.path.exists(_DEBIAN_CERTIFICATES):
+        for file in filter(os.path.exists, _CERTIFICATES):
+            variables.setdefault("SSL_CERT_FILE", file)
     elsewhere = []
     for package, libraries in (("torch", "torch/lib"), ("pyarrow", "pyarrow")):
         folder = _folder_of(package)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import secrets
 import threading
 import time
 from typing import Any
@@ -50,7 +49,7 @@ class _Server:
     """What the actor is."""
 
     def __init__(self, memory: int | str) -> None:
-        self._token = secrets.token_hex(16)
+        self._token = os.urandom(16).hex()
         self._server = serve(listen=f"{_ray().util.get_node_ip_address()}:0", memory=memory, token=self._token)
 
     def where(self) -> dict[str, str]:

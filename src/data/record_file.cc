@@ -264,8 +264,10 @@ constexpr char kReader[] = "libtdock_data_parquet.so";
 absl::StatusOr<OpenParquetFunction*> LoadReader() {
   const absl::StatusOr<void*> function = LoadBesideProgram(kReader, kOpenParquet, "the reader of Parquet files");
   if (!function.ok()) {
-    return absl::UnimplementedError(absl::StrCat(
-        function.status().message(), "; `make build` installs Arrow, which the reader needs, and builds it"));
+    return absl::UnimplementedError(
+        absl::StrCat(function.status().message(),
+                     "; it needs Arrow, which pip install \"transfer-dock[parquet]\" installs for a package, ",
+                     "and `make build` for a build of the sources"));
   }
   return reinterpret_cast<OpenParquetFunction*>(*function);
 }

@@ -86,6 +86,22 @@ def test_libraries_elsewhere_on_the_path_are_found(
     assert executables.environment()["LD_LIBRARY_PATH"] == f"{tmp_path}/other/torch/lib:{tmp_path}/other/pyarrow:/mine"
 
 
+def test_systems_that_are_not_debian_have_certificates(site: Site, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_package(site.folder, "torch", "2.13.0")
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    bundles = [tmp_path / name for name in ("missing", "first", "second")]
+    for bundle in bundles[1:]:
+        bundle.touch()
+    monkeypatch.setattr(executables, "_CERTIFICATES", tuple(map(str, bundles)))
+    monkeypatch.setattr(executables, "_DEBIAN_CERTIFICATES", str(tmp_path))
+    assert "SSL_CERT_FILE" not in executables.environment()
+    monkeypatch.setattr(executables, "_DEBIAN_CERTIFICATES", str(tmp_path / "none"))
+    assert executables.environment()["SSL_CERT_FILE"] == str(bundles[1])
+    monkeypatch.setenv("SSL_CERT_FILE", "/mine")
+    assert executables.environment()["SSL_CERT_FILE"] == "/mine"
+
+
 # As uv makes environments with --link-mode symlink.
 def test_links_to_a_package_find_libraries_on_the_path(site: Site, tmp_path: pathlib.Path) -> None:
     cache = Site(tmp_path / "cache")

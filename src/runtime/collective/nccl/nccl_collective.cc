@@ -15,7 +15,7 @@ constexpr char kPlugin[] = "libtdock_runtime_collective_nccl_plugin.so";
 
 absl::StatusOr<void*> Load(const char* function) {
   // The plugin's symbols would be missing, which says less.
-  if (!at::hasCUDA()) return absl::UnimplementedError("this torch is a build for CPUs");
+  if (!at::hasCUDA()) return absl::UnimplementedError("this torch is a build for CPUs, or finds no GPU");
   const absl::StatusOr<void*> loaded = LoadBesideProgram(kPlugin, function, "NCCL");
   if (loaded.ok()) return *loaded;
   return absl::UnimplementedError(
