@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the generated parts of README.md and docs/*.md.
+"""Writes the generated parts of README.md and docs/*.md, and the generated modules of the Python package.
 
 usage: scripts/generate_docs.py [--check] [--sources] [FOLDER]     FOLDER: with the executables; default: build/release
 
@@ -18,6 +18,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PART = re.compile(r"<!-- generated: (?P<command>(?:tdock|scripts/\w+\.py) [^>]*?) -->\n(?P<text>.*?)<!-- end -->\n", re.DOTALL)
 SHORTEST_ROW = 40
+# Modules that scripts/python_keys.py prints; those with an executable, from its list of keys.
+MODULES = {"_trl_names.py": ["names"], "_keys.py": ["keys", "tdock"], "_trl_fields.py": ["fields", "tdock"]}
 
 
 def pages():
@@ -40,6 +42,18 @@ def generated(page, folder):
         return f"<!-- generated: {command} -->\n\n{printed(command, folder)}\n<!-- end -->\n"
 
     return PART.sub(made, page)
+
+
+def modules(folder):
+    """{module: its text}"""
+    made = {}
+    for name, words in MODULES.items():
+        if folder is not None or "tdock" not in words:
+            words = [folder / word if word == "tdock" else word for word in words]
+            script = [sys.executable, ROOT / "scripts/python_keys.py", *words]
+            printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+            made[ROOT / "python/transfer_dock" / name] = printed
+    return made
 
 
 def copies(texts):
@@ -67,8 +81,8 @@ def main():
     folder = None if arguments.sources else arguments.folder.resolve()
     made = {page: generated(page.read_text(), folder) for page in pages()}
     problems = copies(made)
-    for page, text in made.items():
-        if text == page.read_text():
+    for page, text in (made | modules(folder)).items():
+        if page.exists() and text == page.read_text():
             continue
         if arguments.check:
             problems.append(f"{page.relative_to(ROOT)} is not up to date: run scripts/generate_docs.py")
