@@ -225,7 +225,7 @@ class Config(Keys):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        differing = {key: value for key, value in self.items() if value != self._default(key)}
+        differing = {key: value for key, value in self.items() if value != self.default(key)}
         fields = [f"{name}={differing.pop(name)!r}" for name in self._fields if name in differing]
         recipe = [f"recipe={self._recipe!r}"] if type(self) is Config or self._recipe != self._RECIPES[0] else []
         keys = [f"keys={differing!r}"] if differing else []
@@ -298,7 +298,8 @@ class Config(Keys):
         if not self._has(name):
             raise AttributeError(self._unknown(name))
 
-    def _default(self, name: str) -> Any:
+    def default(self, name: str) -> Any:
+        """The default of a key in this recipe; None of one that has none."""
         key = self._key(name)
         return key.default(self._recipe) if key else None
 
@@ -312,7 +313,7 @@ class Config(Keys):
                 return group
             raise AttributeError(self._unknown(name))
         if place.kind == "keys":
-            return self._values.get(place.keys[0], self._default(place.keys[0]))
+            return self._values.get(place.keys[0], self.default(place.keys[0]))
         return self._values.get(name, self._fields.get(name))
 
     def _set(self, name: str, value: object) -> None:
