@@ -13,9 +13,19 @@ with dock.take("train", "trainer", max=2) as rows:
 import os as _os
 
 from transfer_dock import _native as _native
+from transfer_dock import hub as hub
 from transfer_dock import ray as ray
 from transfer_dock._native import Cancel, Column, Rows
 from transfer_dock.calls import Partition
+from transfer_dock.config import (
+    Config,
+    ConfigWarning,
+    DPOConfig,
+    GRPOConfig,
+    PPOConfig,
+    RewardConfig,
+    SFTConfig,
+)
 from transfer_dock.dock import Dock, Taken
 from transfer_dock.errors import (
     AlreadyExists,
@@ -59,7 +69,10 @@ __all__ = [
     "Cancelled",
     "Column",
     "ColumnType",
+    "Config",
+    "ConfigWarning",
     "ConsumerStatus",
+    "DPOConfig",
     "DataLoss",
     "DeadlineExceeded",
     "Dock",
@@ -67,17 +80,21 @@ __all__ = [
     "DockServer",
     "EndOfData",
     "FailedPrecondition",
+    "GRPOConfig",
     "InternalError",
     "InvalidArgument",
     "ListedRow",
     "NO_GROUP",
     "NotFound",
+    "PPOConfig",
     "Partition",
     "PartitionStatus",
     "PermissionDenied",
     "ResourceExhausted",
+    "RewardConfig",
     "RowStatus",
     "Rows",
+    "SFTConfig",
     "Runner",
     "Score",
     "Server",
@@ -89,6 +106,7 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "column",
+    "hub",
     "ray",
     "run",
     "score",

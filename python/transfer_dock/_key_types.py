@@ -72,7 +72,7 @@ class KeyType:
     def _described(self) -> str:
         if self.kind in ("integer", "number"):
             return f"{'an' if self.kind == 'integer' else 'a'} {self.text}"
-        return {"text": "a text", "texts": "a list of texts"}.get(self.kind, self.text)
+        return f"a {self.text}" if self.kind in ("text", "texts") else self.text
 
     def _take_integer(self, value: object) -> int | None:
         if isinstance(value, float) and value.is_integer():

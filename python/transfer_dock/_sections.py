@@ -6,17 +6,28 @@ The values themselves are in the configuration, config.Config; sections are view
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, dataclass_transform, overload
 
 from transfer_dock._key_types import KeyType, Value, key_type, nearest
-
-if TYPE_CHECKING:
-    from transfer_dock.config import Config
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Section")
 
 RECIPES = ("sft", "rm", "dpo", "ppo", "grpo", "dapo")
+
+
+class Owner(Protocol):
+    """What sections ask of the configuration that has the values. Names have dots."""
+
+    def _get(self, name: str) -> Any: ...
+    def _set(self, name: str, value: object) -> None: ...
+    def _has(self, name: str) -> bool: ...
+    def _own_path(self, path: str) -> str: ...
+    def _check_section(self, name: str) -> None: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, name: str) -> Any: ...
+    def __setitem__(self, name: str, value: Any) -> None: ...
+    def __delitem__(self, name: str) -> None: ...
 
 
 class Key(Generic[T]):
@@ -84,8 +95,7 @@ class Part(Generic[S]):
         return self.kind(at._config, f"{at._path}{self._name}.")
 
     def __set__(self, at: Group, value: Mapping[str, Any] | S | None) -> None:
-        for key in [key for key in at._config if key.startswith(f"{at._path}{self._name}.")] if value is None else []:
-            del at._config[key]
+        at._config._check_section(at._path + self._name)
         at._config._set(at._path + self._name, dict(value) if isinstance(value, Section) else value)
 
 
@@ -114,7 +124,7 @@ class Group:
     """What has keys as attributes."""
 
     if not TYPE_CHECKING:  # without annotations that would be fields
-        _config: Config
+        _config: Owner
         _path: str
 
         def __getattr__(self, name: str) -> Any:
@@ -127,7 +137,7 @@ class Group:
     else:
 
         @property
-        def _config(self) -> Config:
+        def _config(self) -> Owner:
             raise NotImplementedError
 
         @property
@@ -149,7 +159,7 @@ class Group:
 class Section(Group):
     """A section of a configuration: attributes are its keys, and iterating gives the names of those that were set."""
 
-    def __init__(self, config: Config, path: str) -> None:
+    def __init__(self, config: Owner, path: str) -> None:
         object.__setattr__(self, "_config", config)
         object.__setattr__(self, "_path", path)
 

@@ -77,6 +77,11 @@ def place(name: str, recipe: str, has: Callable[[str], bool]) -> Place | None:
     return None
 
 
+def with_effect() -> list[str]:
+    """All names that give keys."""
+    return [*OPTIM_NAMES, *NAMES, *SPREAD, *WRITTEN, *COMBINED, *COMBINED_OF_ANSWERS, *COMBINED_OF_PPO]
+
+
 def _names_keys_of(why: str, has: Callable[[str], bool]) -> bool:
     """Whether a recipe has all keys that a reason names."""
     return all(has(key) for key in re.findall(r"(?<![\w.])[a-z_0-9]+(?:\.[a-z_0-9]+)+(?![\w.])", why))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from transfer_dock import _trl
 from transfer_dock._key_types import Value, flattened, nearest, nested, to_yaml
 from transfer_dock._keys import Keys
-from transfer_dock._sections import RECIPES, Field, Key, Section, tree
+from transfer_dock._sections import RECIPES, Key, Section, tree
 from transfer_dock._trl_fields import DPOFields, GRPOFields, PPOFields, RewardFields, SFTFields
 from transfer_dock._trl_names import NAMES
 from transfer_dock.errors import InvalidArgument, NotFound
@@ -286,7 +286,7 @@ class Config(Keys):
         if others:
             return f"the recipe {self._recipe} has no {name}, which is {others[0]} of {', '.join(_TABLE[others[0]].recipes)}"
         known = [key for key, each in _TABLE.items() if self._recipe in each.recipes]
-        known += [each for each in dir(type(self)) if isinstance(getattr(type(self), each, None), Field)]
+        known += [each for each in _trl.with_effect() if self._place(each)]
         last = [key for key in known if key.rpartition(".")[2] == name]
         near = f"; did you mean {' or '.join(repr(key) for key in last[:2])}?" if last else nearest(name, known)
         return f"there is no key {name}{near}"
@@ -324,7 +324,11 @@ class Config(Keys):
             return
         if place is None:
             if value is None and self._has(name):
+                for key in [key for key in self._values if key.startswith(self._own_path(name))]:
+                    del self._values[key]
                 return
+            if self._has(name):
+                raise InvalidArgument(f"{name} is a section: give its keys, as in {{'…': …}}, not {value!r}")
             raise InvalidArgument(self._unknown(name))
         if value is None:
             for key in (*place.keys, name):

@@ -170,6 +170,8 @@ def _hub(name: str | None, what: str) -> Any:
         kind = "it is a file" if os.path.isfile(name) else "there is nothing there"
         raise errors.NotFound(f"{name} is not {what} ({kind}), and no name on the Hub, which is org/name")
     try:
+        for part in ("constants", "errors"):  # the package loads its parts when they are needed
+            importlib.import_module(f"huggingface_hub.{part}")
         return importlib.import_module("huggingface_hub")
     except ModuleNotFoundError as error:
         why = "uploading to the Hub" if name is None else f"{name} is not {what}; fetching it from the Hub"
