@@ -96,6 +96,14 @@ def asks_nothing(value: object, harmless: tuple[str, ...]) -> bool:
         return False
 
 
+def check_optimizer(name: str) -> None:
+    """Raises InvalidArgument unless a value of TRL's `optim` is AdamW, the only optimizer."""
+    name = str(getattr(name, "value", name))
+    if name not in ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"):
+        hint = "; optim.moment_dtype: int8 takes as little memory" if "8bit" in name else ""
+        raise InvalidArgument(f"optim = {name!r} has no equal here: the optimizer is AdamW{hint}")
+
+
 def check_combined(name: str, value: Any) -> Any:
     """The value of a field that combine() takes, or InvalidArgument."""
     if name in ("save_strategy", "eval_strategy"):

@@ -31,6 +31,8 @@ class SharedFields(Group):
     """model.path: Folder of a model in the Hugging Face layout to start from; empty: random weights, with the alphabet and the sizes below, which cannot be combined with it. (text; default: empty)"""
     gradient_checkpointing: Field[bool] = Field()
     """model.recompute: Activation checkpointing: what of each layer is recomputed for the gradients instead of being kept in memory. (nothing, attention_core, mlp, attention_core_and_mlp or layers; default: nothing)"""
+    activation_checkpointing: Field[Literal["nothing", "attention_core", "mlp", "attention_core_and_mlp", "layers"]] = Field()
+    """model.recompute: Activation checkpointing: what of each layer is recomputed for the gradients instead of being kept in memory. (nothing, attention_core, mlp, attention_core_and_mlp or layers; default: nothing)"""
     r: Field[int] = Field()
     """model.lora_rank: Rank of low-rank adapters; if set, only they and modules_to_save are trained; 0: no adapters. (integer ≥ 0 and ≤ 65536; default: 0)"""
     lora_r: Field[int] = Field()
@@ -109,6 +111,8 @@ class SharedFields(Group):
         use_bdlora: Field[Any] = Field()
         """Has no effect of its own: linear layers in model.target_modules get adapters, with model.lora_rank and model.lora_alpha."""
         init_lora_weights: Field[Any] = Field()
+        """Has no effect of its own: linear layers in model.target_modules get adapters, with model.lora_rank and model.lora_alpha."""
+        qalora_group_size: Field[Any] = Field()
         """Has no effect of its own: linear layers in model.target_modules get adapters, with model.lora_rank and model.lora_alpha."""
         rank_pattern: Field[Any] = Field()
         """Has no effect of its own: linear layers in model.target_modules get adapters, with model.lora_rank and model.lora_alpha."""
@@ -274,6 +278,10 @@ class SharedFields(Group):
         """Has no effect of its own: trainer.test_freq says when a run is validated, in passes as large as in training."""
         eval_accumulation_steps: Field[Any] = Field()
         """Has no effect of its own: trainer.test_freq says when a run is validated, in passes as large as in training."""
+        eval_do_concat_batches: Field[Any] = Field()
+        """Has no effect of its own: trainer.test_freq says when a run is validated, in passes as large as in training."""
+        eval_use_gather_object: Field[Any] = Field()
+        """Has no effect of its own: trainer.test_freq says when a run is validated, in passes as large as in training."""
         eval_packing: Field[Any] = Field()
         """Has no effect of its own: trainer.test_freq says when a run is validated, in passes as large as in training."""
         per_device_eval_batch_size: Field[Any] = Field()
@@ -299,6 +307,8 @@ class SharedFields(Group):
         ignore_data_skip: Field[Any] = Field()
         """Has no effect of its own: trainer.resume_mode says from where a run goes on."""
         overwrite_output_dir: Field[Any] = Field()
+        """Has no effect of its own: trainer.resume_mode says from where a run goes on."""
+        restore_callback_states_from_checkpoint: Field[Any] = Field()
         """Has no effect of its own: trainer.resume_mode says from where a run goes on."""
         use_cpu: Field[Any] = Field()
         """Has no effect of its own: device says where it runs."""

@@ -318,6 +318,9 @@ class Config(Keys):
 
     def _set(self, name: str, value: object) -> None:
         place = self._place(name)
+        if name == "optim" and isinstance(value, str):
+            _trl.check_optimizer(value)
+            return
         if isinstance(value, Mapping) and (place is None or place.kind != "ignored"):
             for each, inner in value.items():
                 self._set(f"{name}.{each}", inner)
@@ -435,10 +438,7 @@ def _given_fields(arguments: object) -> dict[str, Any]:
     """The fields of a dataclass of TRL or PEFT that do not have their defaults."""
     if not dataclasses.is_dataclass(arguments) or isinstance(arguments, type):
         raise InvalidArgument(f"{arguments!r} has no fields; it must be an object such as trl.SFTConfig(…)")
-    try:
-        usual: Any = type(arguments)()  # what is computed from other defaults is a default, too
-    except Exception:
-        usual = None
+    usual = _usual(type(arguments))
     given = {}
     for field in dataclasses.fields(arguments):
         default = getattr(usual, field.name, field.default)
@@ -448,6 +448,14 @@ def _given_fields(arguments: object) -> dict[str, Any]:
     if "steps_per_generation" in {field.name for field in dataclasses.fields(arguments)}:
         given.pop("generation_batch_size", None)  # TRL computes one of the two from the other
     return given
+
+
+def _usual(kind: Any) -> Any:
+    """An object with its defaults, since what is computed from them is one, too; None if none can be made."""
+    for keywords in ({}, {"use_cpu": True}):  # TRL's refuse bfloat16 where there is no GPU
+        with contextlib.suppress(Exception):
+            return kind(**keywords)
+    return None
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ constexpr OtherName kTrlNames[] = {
     {"reward_model_path", "reward_model.model.path"},
     {"reward_model_name_or_path", "reward_model.model.path"},
     {"gradient_checkpointing", "model.recompute"},
+    {"activation_checkpointing", "model.recompute"},
     {"r", "model.lora_rank"},
     {"lora_r", "model.lora_rank"},
     {"model.r", "model.lora_rank"},
@@ -90,11 +91,15 @@ constexpr OtherName kTrlNames[] = {
 
 constexpr ForeignKeys kTrlIgnoredKeys[] = {
     {"trainer.test_freq says when a run is validated, in passes as large as in training",
-     "eval_strategy evaluation_strategy eval_delay eval_accumulation_steps eval_packing per_device_eval_batch_size "
+     "eval_strategy evaluation_strategy eval_delay eval_accumulation_steps eval_do_concat_batches "
+     "eval_use_gather_object "
+     "eval_packing per_device_eval_batch_size "
      "num_generations_eval do_eval=true do_train=true do_predict=false prediction_loss_only=false"},
     {"trainer.save_freq says when a run is saved, as a whole",
      "save_strategy save_only_model=false save_safetensors=true save_on_each_node=false enable_jit_checkpoint=false"},
-    {"trainer.resume_mode says from where a run goes on", "ignore_data_skip=false overwrite_output_dir=false"},
+    {"trainer.resume_mode says from where a run goes on",
+     "ignore_data_skip=false overwrite_output_dir=false "
+     "restore_callback_states_from_checkpoint=false"},
     {"device says where it runs", "use_cpu no_cuda"},
     {"model.recompute names the parts that are computed again",
      "gradient_checkpointing_kwargs activation_checkpointing_kwargs"},
@@ -158,7 +163,8 @@ constexpr ForeignKeys kTrlRefusedKeys[] = {
     {"linear layers in model.target_modules get adapters, with model.lora_rank and model.lora_alpha",
      "{,model.}bias=none "
      "{,model.}{lora_bias,use_rslora,use_dora,use_qalora,use_bdlora}=false "
-     "{,model.}init_lora_weights=true {,model.}{rank_pattern,alpha_pattern,layers_to_transform,layers_pattern,"
+     "{,model.}init_lora_weights=true "
+     "{,model.}{qalora_group_size,rank_pattern,alpha_pattern,layers_to_transform,layers_pattern,"
      "layer_replication,trainable_token_indices,target_parameters,lora_target_parameters,loftq_config,eva_config,"
      "corda_config,lora_ga_config,velora_config,monteclora_config,arrow_config,kasa_config,alora_invocation_tokens} "
      "exclude_modules"},

@@ -40,6 +40,7 @@ constexpr Same kSame[] = {
     {"sft", "dataset_text_field=body", "data.columns.text", "body"},
     {"sft", "gradient_checkpointing=true", "model.recompute", "layers"},
     {"sft", "gradient_checkpointing=false", "model.recompute", "nothing"},
+    {"sft", "activation_checkpointing=true", "model.recompute", "layers"},
     {"sft", "bf16=true", "model.compute_dtype", "bfloat16"},
     {"sft", "bf16=false", "model.compute_dtype", "float32"},
     {"sft", "fp16=True", "model.compute_dtype", "float16"},
