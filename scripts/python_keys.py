@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Prints a generated module of the Python package; scripts/generate_docs.py writes and checks them.
+"""Prints a generated module of the Python package, or a table of docs/from-trl.md; scripts/generate_docs.py writes and
+checks them.
 
 usage: scripts/python_keys.py names             _trl_names.py: TRL's names of keys, from src/trainer/recipes
        scripts/python_keys.py keys TDOCK        _keys.py: every key with its type, from `tdock train --keys`
        scripts/python_keys.py fields TDOCK      _trl_fields.py: the fields of SFTConfig and the others, from both
+       scripts/python_keys.py same              a table of the fields that are other names of keys
+       scripts/python_keys.py ignored|refused   a table of the fields that mean nothing here, and why
 """
 
 import json
@@ -278,9 +281,36 @@ def fields_module(tdock):
     return "\n".join(lines) + "\n"
 
 
+def same_table():
+    """Rows of fields, those with the same keys together."""
+    keys, optim, *_ = trl_tables()
+    fields = {name: [f"optim.{mine}"] for name, mine in optim.items()}
+    together = {}
+    for name, mine in (fields | keys).items():
+        if not name.startswith(("model.", "rollout.")):
+            together.setdefault(tuple(dict.fromkeys(mine)), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {', '.join(f'`{key}`' for key in mine)} |" for mine, names in together.items()]
+    return "\n".join(["| field | key |", "|---|---|", *rows])
+
+
+def foreign_table(entries):
+    """Rows of reasons; values that ask for what happens anyway are behind their field."""
+    rows = []
+    for why, fields in entries:
+        names = [f"`{name}`" + (f" ({' or '.join(values)} is fine)" if values else "")
+                 for name, values in fields.items() if "." not in name and name not in OWN_FIELDS]  # fmt: skip
+        if names:
+            rows.append(f"| {why.replace('|', chr(92) + '|')} | {', '.join(names)} |")
+    return "\n".join(["| why | fields |", "|---|---|", *rows])
+
+
 def main():
     if sys.argv[1:] == ["names"]:
         print(names_module(), end="")
+    elif sys.argv[1:] == ["same"]:
+        print(same_table())
+    elif sys.argv[1:] in (["ignored"], ["refused"]):
+        print(foreign_table(trl_tables()[2 if sys.argv[1] == "ignored" else 3]))
     elif sys.argv[1:2] in (["keys"], ["fields"]) and len(sys.argv) == 3:
         print({"keys": keys_module, "fields": fields_module}[sys.argv[1]](sys.argv[2]), end="")
     else:

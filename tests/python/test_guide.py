@@ -18,14 +18,14 @@ def programs(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def run(program: str) -> str:
+def run(program: str, folder: pathlib.Path | None = None) -> str:
     return subprocess.run(
-        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=LONG
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=LONG, cwd=folder
     ).stdout
 
 
-def test_the_guide_does_what_it_says() -> None:
-    local, served, handle, stages, batches, coroutines = programs("docs/python.md")
+def test_the_guide_does_what_it_says(tmp_path: pathlib.Path) -> None:
+    local, served, handle, stages, batches, configuration, coroutines = programs("docs/python.md")
     assert run(local) == "[0. 1.]\n"
     # The same with a server: its lines in place of the local dock.
     assert "dock = td.Dock.local()\n" in local
@@ -33,7 +33,13 @@ def test_the_guide_does_what_it_says() -> None:
     assert run(handle) == "['37+85=', '12+30='] [1. 0.]\n"
     assert run(stages) == "['37+85=', '37+85='] [1. 0.]\n"
     assert run(batches) == "2 2.0\n" * 4
+    assert run(configuration, tmp_path) == "True 1.0 ['optim.lr']\n"
     assert run(coroutines) == "[3. 2.]\n"
+
+
+def test_the_page_about_trl_does_what_it_says(tmp_path: pathlib.Path) -> None:
+    (program,) = programs("docs/from-trl.md")
+    assert run(program, tmp_path) == "256 8\n"
 
 
 def test_the_guide_of_controllers_does_what_it_says(tmp_path: pathlib.Path) -> None:
