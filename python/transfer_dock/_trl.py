@@ -263,7 +263,7 @@ class TrainingFields(Group):
     """Fields that are no names of keys."""
 
     per_device_train_batch_size: Field[int] = Field()
-    """Samples in a pass; data.train_batch_size is this times gradient_accumulation_steps and the processes."""
+    """Samples in a pass; data.train_batch_size is the product of this, gradient_accumulation_steps and the number of processes."""
     gradient_accumulation_steps: Field[int] = Field()
     """Passes in an optimizer step."""
     max_steps: Field[int] = Field()

@@ -37,11 +37,18 @@ class ConfigWarning(UserWarning):
     """A setting was accepted that has no effect here. The text says why, and what has."""
 
 
+class _Given(dict[str, Any]):
+    """The keys that were set. A call gives their names, so that ``dict(config)`` does what it does of a mapping."""
+
+    def __call__(self) -> list[str]:
+        return list(self)
+
+
 class _Values:
     """Other keys that the constructor takes, and all that were set."""
 
     def __get__(self, at: Config | None, owner: type) -> Any:
-        return self if at is None else dict(at.items())
+        return self if at is None else _Given(at.items())
 
     def __set__(self, at: Config, values: Mapping[str, Any] | None) -> None:
         at.update(values or {})
@@ -478,7 +485,7 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise InvalidArgument(f"{where} is not YAML: {error}") from None
     if not isinstance(parsed, dict):
-        raise InvalidArgument(f"{where} must be a mapping of keys, not {parsed!r}")
+        raise InvalidArgument(f"{where} must have keys and values, not {parsed!r}")
     return parsed
 
 

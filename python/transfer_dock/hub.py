@@ -25,7 +25,7 @@ from typing import Any
 from transfer_dock import errors
 from transfer_dock.model_card import model_card as model_card
 
-# Of a model, what a run reads, and what tells about it; weights only as safetensors.
+# Files of a model that a run reads or that describe it; weights only as safetensors.
 _MODEL_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.md", "LICENSE*"]
 _NOT_OF_MODEL = ["*/*", "consolidated*.safetensors", "*.fp16.safetensors", "*.fp32.safetensors", "training_args*"]
 _DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")

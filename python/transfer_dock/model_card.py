@@ -125,7 +125,8 @@ def _steps(steps: list[Step]) -> list[str]:
         return []
     count = min(_ROWS, len(trained))
     shown = [trained[round((i + 1) * len(trained) / count) - 1] for i in range(count)]
-    rows = [f"| {step.number} | {' | '.join(_figure(step.metrics.get(name)) for name in names)} |" for step in shown]
+    figures = [[str(step.number), *(_figure(step.metrics.get(name)) for name in names)] for step in shown]
+    rows = [f"| {' | '.join(row)} |" for row in figures]
     return ["## Training", "", f"| step | {' | '.join(names)} |", f"|{'---|' * (len(names) + 1)}", *rows, ""]
 
 
