@@ -168,10 +168,15 @@ def docstring(text, indent="    "):
 
 def described(variants):
     """The docstring of a key."""
-    parts = []
+    together = {}
     for (kind, default, meaning), recipes in variants.items():
-        of = "" if len(variants) == 1 and set(recipes) == set(RECIPES) else f"{', '.join(recipes)}: "
-        parts.append(f"{of}{meaning} ({kind}; default: {default.strip(chr(34)) or 'empty'})")
+        together.setdefault((kind, meaning), {})[default.strip('"') or "empty"] = recipes
+    parts = []
+    for (kind, meaning), defaults in together.items():
+        recipes = [recipe for each in defaults.values() for recipe in each]
+        of = "" if set(recipes) == set(RECIPES) else f"{', '.join(recipes)}: "
+        several = ", ".join(f"{default} of {', '.join(each)}" for default, each in defaults.items())
+        parts.append(f"{of}{meaning} ({kind}; default: {several if len(defaults) > 1 else next(iter(defaults))})")
     return " ".join(parts)
 
 

@@ -313,7 +313,7 @@ class AlgorithmKlCtrlSection(Section):
     type: Key[Literal["fixed", "adaptive"]] = Key(("ppo grpo dapo", "fixed or adaptive", "fixed"))
     """ppo, grpo, dapo: Whether its weight stays, or is changed after each step to reach algorithm.kl_ctrl.target_kl. (fixed or adaptive; default: fixed)"""
     kl_coef: Key[float] = Key(("ppo", "number ≥ 0", "0.1"), ("grpo dapo", "number ≥ 0", "0.001"))
-    """ppo: Its weight; 0: none; if adaptive, the weight of the first step. (number ≥ 0; default: 0.1) grpo, dapo: Its weight; 0: none; if adaptive, the weight of the first step. (number ≥ 0; default: 0.001)"""
+    """ppo, grpo, dapo: Its weight; 0: none; if adaptive, the weight of the first step. (number ≥ 0; default: 0.1 of ppo, 0.001 of grpo, dapo)"""
     target_kl: Key[float] = Key(("ppo grpo dapo", "number > 0", "0.1"))
     """ppo, grpo, dapo: The KL of a token that is steered to. (number > 0; default: 0.1)"""
     horizon: Key[float] = Key(("ppo grpo dapo", "number > 0", "10000.0"))
@@ -440,7 +440,7 @@ class AlgorithmFilterGroupsSection(Section):
     """The keys algorithm.filter_groups.*"""
 
     enable: Key[bool] = Key(("grpo", "true or false", "false"), ("dapo", "true or false", "true"))
-    """grpo: Train only on prompts whose answers have different rewards, and answer more prompts until there are data.train_batch_size of them (dynamic sampling). (true or false; default: false) dapo: Train only on prompts whose answers have different rewards, and answer more prompts until there are data.train_batch_size of them (dynamic sampling). (true or false; default: true)"""
+    """grpo, dapo: Train only on prompts whose answers have different rewards, and answer more prompts until there are data.train_batch_size of them (dynamic sampling). (true or false; default: false of grpo, true of dapo)"""
     metric: Key[Literal["score", "reward"]] = Key(("grpo dapo", "score or reward", "score"))
     """grpo, dapo: The rewards that are compared: before or after what reward.overlong_buffer takes off. (score or reward; default: score)"""
     max_num_gen_batches: Key[int] = Key(("grpo dapo", "integer ≥ 0 and ≤ 1048576", "10"))
@@ -540,7 +540,7 @@ class DataSection(Section):
     phase_index: Key[int] = Key(("all", "integer ≥ 0", "0"))
     """Index of this phase, from 0. (integer ≥ 0; default: 0)"""
     train_batch_size: Key[int] = Key(("sft rm dpo", "integer ≥ 1 and ≤ 1048576", "32"), ("ppo grpo dapo", "integer ≥ 1 and ≤ 1048576", "128"))
-    """sft, rm, dpo: Samples per batch. (integer ≥ 1 and ≤ 1048576; default: 32) ppo, grpo, dapo: Samples per batch. (integer ≥ 1 and ≤ 1048576; default: 128)"""
+    """Samples per batch. (integer ≥ 1 and ≤ 1048576; default: 32 of sft, rm, dpo, 128 of ppo, grpo, dapo)"""
     max_prompt_length: Key[int] = Key(("all", "integer ≥ 1 and ≤ 4194304", "256"))
     """Maximum number of tokens of a prompt to answer. (integer ≥ 1 and ≤ 4194304; default: 256)"""
     max_length: Key[int] = Key(("all", "integer ≥ 1 and ≤ 4194304", "512"))
@@ -732,7 +732,7 @@ class OptimSection(Section):
     """The keys optim.*"""
 
     lr: Key[float] = Key(("sft rm", "number > 0", "0.00001"), ("dpo", "number > 0", "1.0e-06"))
-    """sft, rm: Peak learning rate of AdamW. (number > 0; default: 0.00001) dpo: Peak learning rate of AdamW. (number > 0; default: 1.0e-06)"""
+    """sft, rm, dpo: Peak learning rate of AdamW. (number > 0; default: 0.00001 of sft, rm, 1.0e-06 of dpo)"""
     lora_lr: Key[float] = Key(("sft rm dpo", "number ≥ 0", "0.0"))
     """sft, rm, dpo: Peak learning rate of adapters; 0: as lr. (number ≥ 0; default: 0.0)"""
     head_lr: Key[float] = Key(("sft rm dpo", "number ≥ 0", "0.0"))
@@ -773,7 +773,7 @@ class RolloutSection(Section):
     max_num_seqs: Key[int] = Key(("sft ppo grpo dapo", "integer ≥ 1 and ≤ 1048576", "4096"))
     """sft, ppo, grpo, dapo: Samples that are generated at the same time; others follow as these end. (integer ≥ 1 and ≤ 1048576; default: 4096)"""
     n: Key[int] = Key(("ppo", "integer ≥ 1 and ≤ 1048576", "1"), ("grpo dapo", "integer ≥ 1 and ≤ 1048576", "8"))
-    """ppo: Samples per prompt: the group that advantages are relative to. (integer ≥ 1 and ≤ 1048576; default: 1) grpo, dapo: Samples per prompt: the group that advantages are relative to. (integer ≥ 1 and ≤ 1048576; default: 8)"""
+    """ppo, grpo, dapo: Samples per prompt: the group that advantages are relative to. (integer ≥ 1 and ≤ 1048576; default: 1 of ppo, 8 of grpo, dapo)"""
     temperature: Key[float] = Key(("ppo grpo dapo", "number > 0", "1.0"))
     """ppo, grpo, dapo: Temperature of sampling and of all log-probabilities. (number > 0; default: 1.0)"""
     min_new_tokens: Key[int] = Key(("ppo grpo dapo", "integer ≥ 0 and ≤ 16777216", "0"))
@@ -783,7 +783,7 @@ class RolloutSection(Section):
     leave_last_position: Key[bool] = Key(("ppo grpo dapo", "true or false", "false"))
     """ppo, grpo, dapo: A prompt and its answer have at most data.max_prompt_length + data.max_response_length - 1 tokens together, as in some other systems, instead of one more. (true or false; default: false)"""
     min_response_tokens: Key[int] = Key(("ppo", "integer ≥ 0", "2"), ("grpo dapo", "integer ≥ 0", "0"))
-    """ppo: Prompts with an answer of fewer tokens, its end token included, are left out of the step; 0: none are. (integer ≥ 0; default: 2) grpo, dapo: Prompts with an answer of fewer tokens, its end token included, are left out of the step; 0: none are. (integer ≥ 0; default: 0)"""
+    """ppo, grpo, dapo: Prompts with an answer of fewer tokens, its end token included, are left out of the step; 0: none are. (integer ≥ 0; default: 2 of ppo, 0 of grpo, dapo)"""
     quantization: Key[Literal["none", "int8"]] = Key(("ppo grpo dapo", "none or int8", "none"))
     """ppo, grpo, dapo: Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. Its answers are then not quite the policy's: rollout_corr/* in the metrics say by how much. On the CPU with model.compute_dtype float32 or bfloat16, and model.batch_invariant. (none or int8; default: none)"""
     probe_prompts: Key[int] = Key(("ppo grpo dapo", "integer ≥ 0 and ≤ 4096", "8"))
@@ -867,7 +867,7 @@ class ActorSection(Section):
     clip_ratio_low: Key[float] = Key(("ppo grpo dapo", "number ≥ 0 and ≤ 1", "0.2"))
     """ppo, grpo, dapo: The ratio is clipped at 1 minus this. (number ≥ 0 and ≤ 1; default: 0.2)"""
     clip_ratio_high: Key[float] = Key(("ppo grpo", "number ≥ 0", "0.2"), ("dapo", "number ≥ 0", "0.28"))
-    """ppo, grpo: The ratio is clipped at 1 plus this. (number ≥ 0; default: 0.2) dapo: The ratio is clipped at 1 plus this. (number ≥ 0; default: 0.28)"""
+    """ppo, grpo, dapo: The ratio is clipped at 1 plus this. (number ≥ 0; default: 0.2 of ppo, grpo, 0.28 of dapo)"""
     clip_ratio_c: Key[float] = Key(("ppo grpo dapo", "number ≥ 0", "3.0"))
     """ppo, grpo, dapo: For negative advantages the loss is at most the advantage times this (dual clip), which must be above 1; 0: not limited. (number ≥ 0; default: 3.0)"""
     tau_pos: Key[float] = Key(("ppo grpo dapo", "number > 0", "1.0"))
@@ -906,9 +906,9 @@ class AlgorithmSection(Section):
     norm_adv: Key[bool] = Key(("ppo", "true or false", "false"))
     """ppo: Advantages are whitened over the tokens of a step: less their mean, by their standard deviation. (true or false; default: false)"""
     clip_score: Key[float] = Key(("ppo", "number ≥ 0", "5.0"), ("grpo dapo", "number ≥ 0", "0.0"))
-    """ppo: The score of an answer counts as at most this, and at least minus this; 0: as it is. (number ≥ 0; default: 5.0) grpo, dapo: The score of an answer counts as at most this, and at least minus this; 0: as it is. (number ≥ 0; default: 0.0)"""
+    """ppo, grpo, dapo: The score of an answer counts as at most this, and at least minus this; 0: as it is. (number ≥ 0; default: 5.0 of ppo, 0.0 of grpo, dapo)"""
     use_kl_in_reward: Key[bool] = Key(("ppo", "true or false", "true"), ("grpo dapo", "true or false", "false"))
-    """ppo: Each token's reward is less by algorithm.kl_ctrl.kl_coef times the KL to the reference model. (true or false; default: true) grpo, dapo: Each token's reward is less by algorithm.kl_ctrl.kl_coef times the KL to the reference model. (true or false; default: false)"""
+    """ppo, grpo, dapo: Each token's reward is less by algorithm.kl_ctrl.kl_coef times the KL to the reference model. (true or false; default: true of ppo, false of grpo, dapo)"""
     kl_penalty: Key[Literal["k1", "abs", "k2", "k3", "k3+"]] = Key(("ppo grpo dapo", "k1, abs, k2, k3 or k3+", "k1"))
     """ppo, grpo, dapo: Estimator of that KL; see actor.kl_loss_type. (k1, abs, k2, k3 or k3+; default: k1)"""
     kl_ctrl: Part[AlgorithmKlCtrlSection] = Part(AlgorithmKlCtrlSection)

@@ -5,6 +5,9 @@ The values themselves are in the configuration, config.Config; sections are view
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, dataclass_transform, overload
 
@@ -196,3 +199,24 @@ def tree(kind: type[Group], path: str = "") -> dict[str, Key[Any]]:
         elif isinstance(each, Part):
             found |= tree(each.kind, f"{path}{name}.")
     return found
+
+
+def meaning(kind: type[Group], name: str) -> str:
+    """The text below a key or field of a class, which editors show; "" if there is none."""
+    *sections, last = name.split(".")
+    for section in sections:
+        kind = inspect.getattr_static(kind, section).kind
+    return next((texts[last] for each in kind.__mro__ if last in (texts := _texts(each))), "")
+
+
+@functools.cache
+def _texts(kind: type) -> dict[str, str]:
+    if not issubclass(kind, Group):
+        return {}
+    (body,) = (each.body for each in ast.parse(inspect.getsource(kind)).body if isinstance(each, ast.ClassDef))
+    return {
+        field.target.id: str(text.value.value)
+        for field, text in zip(body, body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }

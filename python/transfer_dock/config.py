@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import os
 import pathlib
 import sys
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from transfer_dock import _trl
 from transfer_dock._key_types import Value, flattened, nearest, nested, to_yaml
 from transfer_dock._keys import Keys
-from transfer_dock._sections import RECIPES, Key, Section, tree
+from transfer_dock._sections import RECIPES, Field, Key, Part, Section, meaning, tree
 from transfer_dock._trl_fields import DPOFields, GRPOFields, PPOFields, RewardFields, SFTFields
 from transfer_dock._trl_names import NAMES
 from transfer_dock.errors import InvalidArgument, NotFound
@@ -83,6 +84,12 @@ class Config(Keys):
         _values: ClassVar[dict[str, Value]]
         _fields: ClassVar[dict[str, Any]]
         _notes: ClassVar[dict[str, str]]
+
+    def __init_subclass__(cls) -> None:
+        """Gives the class the signature that type checkers see, for those who complete names in a notebook."""
+        named = ["recipe", "keys", *(name for name in dir(cls) if isinstance(getattr(cls, name, None), (Field, Key, Part)))]
+        parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in named]
+        cls.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
 
     @classmethod
     def _recipe_of(cls, recipe: str | None) -> str:
@@ -188,6 +195,15 @@ class Config(Keys):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file for `tdock train`."""
         pathlib.Path(path).write_text(self.to_yaml())
+
+    def describe(self, name: str) -> str:
+        """What a key means, with its type and default, as docs/configuration.md has it; of a field also which key it is."""
+        place = self._place(name)
+        if place is None:
+            raise NotFound(self._unknown(name))
+        if place.kind == "keys" and name not in place.keys and self._own_name(name) not in place.keys:
+            return f"{' and '.join(place.keys)}: {meaning(Keys, place.keys[0])}"
+        return meaning(Keys, place.keys[0]) if place.keys else meaning(type(self), name) or place.why
 
     def items(self) -> list[tuple[str, Any]]:
         """The keys that were set, and their values."""

@@ -234,6 +234,23 @@ def test_every_key_is_documented_for_editors() -> None:
         assert source[i + 1].strip().startswith('"""') and "Key[Any]" not in source[i], source[i]
 
 
+def test_a_configuration_describes_its_keys() -> None:
+    told = td.SFTConfig().describe("optim.lr")
+    assert "Peak" in told and "number > 0" in told and "0.00001 of sft, rm, 1.0e-06 of dpo" in told
+    assert td.GRPOConfig().describe("optim.beta2") == td.GRPOConfig().describe("actor.optim.beta2")
+    assert td.PPOConfig().describe("learning_rate").startswith("actor.optim.lr and critic.optim.lr: ")
+    assert "num_generations" in td.GRPOConfig().describe("generation_batch_size")
+    assert "AdamW" in td.SFTConfig().describe("adam_epsilon")
+    with refused(td.NotFound, "optim.lrr", "optim.lr"):
+        td.SFTConfig().describe("optim.lrr")
+
+
+def test_names_are_completed_where_there_is_no_type_checker() -> None:
+    named = inspect.signature(td.GRPOConfig).parameters
+    assert {"recipe", "keys", "learning_rate", "num_generations", "max_steps", "actor", "seed"} <= named.keys()
+    assert "num_generations" not in inspect.signature(td.SFTConfig).parameters
+
+
 # TRL's fields.
 
 
