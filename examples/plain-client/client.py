@@ -102,10 +102,9 @@ class Dock:
             self.socket = socket.create_connection((host.strip("[]"), int(port)))
         self.files, self.segments, self.calls = [], {}, 0
         self.send(HELLO, 0, struct.pack("<IHH", 2, 1, len(token)) + token.encode() + bytes(16) + encode({2: b"plain client"}))
-        welcome = Fields(self.receive(WELCOME, 0)[16:])
+        self.receive(WELCOME, 0)
         if self.is_local:
             os.close(self.files.pop())  # the upload area, which this client does without
-        self.session = welcome.bytes(1)
 
     def send(self, kind, tag, body):
         self.socket.sendall(struct.pack("<IB3xQ", len(body), kind, tag) + body)
@@ -140,7 +139,7 @@ class Dock:
         """The reply to a request, and the bytes that follow it. `sent`: the frame."""
         self.calls += 1
         call = self.calls
-        self.send(CALL, call, encode({1: self.session, 2: call, 3: call, 4: list(released), verb: encode(body)}))
+        self.send(CALL, call, encode({1: call, 2: call, 3: list(released), verb: encode(body)}))
         for at in range(0, len(sent), 256 << 10):
             part = sent[at : at + (256 << 10)]
             self.send(DATA, call, struct.pack("<QQ", at, 0 if self.is_local else xxh3(struct.pack("<Q", at) + part)) + part)

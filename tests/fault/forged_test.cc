@@ -135,14 +135,13 @@ TEST_P(Forged, PinsOfOthersAndOfNobodyStayAsTheyAre) {
   ASSERT_EQ(reply.status(), absl::OkStatus());
   ASSERT_EQ(service::RowsIn(*reply)->pin, fetch.call);
   const service::message::Release pins{{0, fetch.call, 77, ~uint64_t{0}}};
-  Request release{.session = other.session(), .verb = service::message::kAcknowledge, .body = service::Serialize(pins)};
+  Request release{.verb = service::message::kAcknowledge, .body = service::Serialize(pins)};
   ASSERT_TRUE(other.SendCall(release));
   const Request ping = other.Numbered({.verb = service::message::kPing});
   ASSERT_EQ(other.Call(ping).status(), absl::OkStatus());
   ASSERT_EQ(dock_->Clear({.partition = kPartition, .everything = true}).value_or(0), 2);
   EXPECT_GT(dock_->GetStatus(kPartition)->held_bytes, 0) << "the holder looks at them";
   // The holder's own, twice.
-  release.session = holder.session();
   ASSERT_TRUE(holder.SendCall(release) && holder.SendCall(release));
   // Its answer, which it has, is remembered until it says so.
   release.answered_below = fetch.call + 1;
@@ -165,8 +164,7 @@ TEST_P(Forged, NumbersOfCallsThatWereAnsweredAreAnsweredAsBefore) {
   ASSERT_TRUE(second.SendCall(put) && second.Send(bytes));
   EXPECT_EQ(service::Serialize(*second.ReplyTo(put.call)), service::Serialize(*reply));
   EXPECT_EQ(dock_->GetStatus(kPartition)->rows, 2);
-  const Request told{
-      .session = first.session(), .answered_below = put.call + 1, .verb = service::message::kAcknowledge};
+  const Request told{.answered_below = put.call + 1, .verb = service::message::kAcknowledge};
   ASSERT_TRUE(second.SendCall(told) && second.SendCall(put) && second.Send(bytes));
   const absl::StatusOr<Reply> again = second.ReplyTo(put.call);
   ASSERT_EQ(again.status(), absl::OkStatus());

@@ -121,7 +121,6 @@ void RawClient::Hello(const std::string& session) {
 }
 
 service::message::Request RawClient::Numbered(service::message::Request request) {
-  request.session = session();
   request.call = next_call_++;
   return request;
 }

@@ -50,7 +50,7 @@ class RawClient {
   // The first segment that the server named.
   const std::optional<Message>& segment() const { return segment_; }
 
-  // A request with the session and the next number.
+  // A request with the next number.
   service::message::Request Numbered(service::message::Request request);
   bool SendCall(const service::message::Request& request);
   // The answer; what comes before is left out.

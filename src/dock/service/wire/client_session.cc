@@ -136,29 +136,25 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(message::Request request, const
   const absl::Time wait_until = absl::Now() + std::max(wait.wait, absl::ZeroDuration());
   const absl::Time deadline = wait_until + options_.answer_within;
   uint64_t call = 0, connection = 0;
+  std::string session;
   {
     MutexLock lock(mu_);
     call = next_call_++;
     outstanding_.insert(call);
     connection = connection_;
-    request.session = session_;
+    session = session_;
     Acknowledge(request);
     answered_.clear();
     request.released.swap(unpinned_);
   }
   request.call = call;
   const std::stop_callback cancelled(wait.cancel, [this, call] {
-    message::Request cancel{.verb = message::kCancel, .body = Serialize(message::Cancel{call})};
-    {
-      MutexLock lock(mu_);
-      cancel.session = session_;
-    }
-    transport_->Tell(cancel, kTellWithin);
+    transport_->Tell({.verb = message::kCancel, .body = Serialize(message::Cancel{call})}, kTellWithin);
   });
   Losses losses(options_.reconnect_for);
   for (bool sent = false;;) {
     losses.BeginAttempt();
-    ClientAnswer answer = transport_->Call(request, batch, deadline);
+    ClientAnswer answer = transport_->Call(session, request, batch, deadline);
     sent |= answer.sent;
     if (!IsLost(answer.status)) {
       End(call);
@@ -178,7 +174,7 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(message::Request request, const
     absl::Status found = Reconnect(connection);
     if (found.ok() && !losses.PauseAfterLoss()) found = answer.status;
     MutexLock lock(mu_);
-    const bool same = found.ok() && session_ == request.session;
+    const bool same = found.ok() && session_ == session;
     if (!found.ok() || (!same && sent && !wait.repeatable)) {
       outstanding_.erase(call);
       if (!sent) return found;
@@ -189,7 +185,7 @@ absl::StatusOr<ClientAnswer> ClientSession::Call(message::Request request, const
                        found.ok() ? "" : found.message()));
     }
     connection = connection_;
-    request.session = session_;
+    session = session_;
     request.answered_below = *outstanding_.begin();
     SetTimeout(wait_until - absl::Now(), request);
   }
@@ -212,7 +208,6 @@ void ClientSession::Unpin(uint64_t call) {
   {
     MutexLock lock(mu_);
     unpinned_.push_back(call);
-    request.session = session_;
     Acknowledge(request);
   }
   transport_->Tell(request, kTellWithin);

@@ -31,8 +31,10 @@ class ClientTransport {
   // calls belong to the session of the welcome.
   virtual absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) = 0;
 
-  // Sends a request, with its frame, and waits for the response.
-  virtual ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) = 0;
+  // Sends a request of the session, with its frame, and waits for the response. Unavailable if calls belong to another
+  // session by now.
+  virtual ClientAnswer Call(const std::string& session, const message::Request& request, const Batch& batch,
+                            absl::Time deadline) = 0;
 
   // Sends a message without a response. If no connection is free, one is made within `connect_within`; false if that is
   // not possible.

@@ -60,7 +60,7 @@ PutRequest SmallPut() {
           .deadline = kWritten + absl::Seconds(2)};
 }
 
-message::Request Numbered(uint64_t call) { return {.session = kSession, .call = call, .answered_below = call}; }
+message::Request Numbered(uint64_t call) { return {.call = call, .answered_below = call}; }
 
 // A request of each kind, with its name.
 std::vector<std::pair<std::string, message::Request>> Requests() {

@@ -49,7 +49,6 @@ inline constexpr int kAcknowledge = 35;
 inline constexpr int kPing = 36;
 
 struct Request {
-  std::string session = {};
   // Ascending within a session, from 1. The same number again is the same call: it is answered once.
   uint64_t call = 0;
   // The responses to all calls below this number have arrived.
@@ -64,8 +63,8 @@ struct Request {
   // The verb's request, encoded (field_codec.h).
   std::string body = {};
 
-  static constexpr int kNumbers[] = {1, 2, 3, 4, 5, 0, 0};
-  TDOCK_FIELDS(Request, session, call, answered_below, released, answered, verb, body)
+  static constexpr int kNumbers[] = {1, 2, 3, 4, 0, 0};
+  TDOCK_FIELDS(Request, call, answered_below, released, answered, verb, body)
 };
 
 // Ends the wait of another call of this session.

@@ -64,7 +64,7 @@ TEST(Messages, RepliesOfEachKindHaveTheirNumberAndComeBack) {
 }
 
 TEST(Messages, RequestsKeepTheirLastBodyAndSkipFieldsThatAreUnknown) {
-  const message::Request request{.session = "s", .call = 300, .released = {1, 2}, .verb = verbs::Put::kNumber};
+  const message::Request request{.call = 300, .released = {1, 2}, .verb = verbs::Put::kNumber};
   const std::string bytes = Serialize(request);
   EXPECT_EQ(Parse<message::Request>(bytes)->verb, verbs::Put::kNumber) << "a body without fields is there";
   const std::string more = bytes + Bytes(verbs::Take::kNumber, "take") + Bytes(99, "new") + "\x90\x02\x01";

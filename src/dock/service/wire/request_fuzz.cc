@@ -50,7 +50,6 @@ void Try(const std::string& bytes) {
   if (!service.dock->Put({.partition = "p", .new_rows = 2}).ok()) std::abort();
   const absl::StatusOr<Service::Welcomed> welcomed = service.service.Connect({});
   if (!welcomed.ok()) std::abort();
-  request->session = welcomed->welcome.session;
   std::promise<void> answered;
   service.service.Call(welcomed->connection->session(), *request, Batch(),
                        [&](const std::shared_ptr<const Answer>&) { answered.set_value(); });

@@ -174,7 +174,8 @@ void Transport::Abandon(Channel channel, const std::shared_ptr<Shared>& shared, 
   if (shared == shared_ && idle_.empty()) last_.swap(channel);
 }
 
-ClientAnswer Transport::Call(const message::Request& request, const Batch& batch, absl::Time deadline) {
+ClientAnswer Transport::Call(const std::string& session, const message::Request& request, const Batch& batch,
+                             absl::Time deadline) {
   ClientAnswer answer;
   absl::StatusOr<Channel> channel = Acquire(deadline);
   if (!channel.ok()) {
@@ -189,7 +190,7 @@ ClientAnswer Transport::Call(const message::Request& request, const Batch& batch
     MutexLock lock(mu_);
     shared = shared_;
   }
-  if (shared->session != request.session) {
+  if (shared->session != session) {
     // It was made for another session, which has ended.
     answer.status = absl::UnavailableError("the session is gone");
     return answer;

@@ -23,8 +23,8 @@ class Transport final : public ClientTransport {
 
   absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) override
       TDOCK_EXCLUDES(mu_);
-  ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) override
-      TDOCK_EXCLUDES(mu_);
+  ClientAnswer Call(const std::string& session, const message::Request& request, const Batch& batch,
+                    absl::Time deadline) override TDOCK_EXCLUDES(mu_);
   bool Tell(const message::Request& request, absl::Duration connect_within) override TDOCK_EXCLUDES(mu_);
 
  private:

@@ -102,9 +102,8 @@ void CallTwice(Transport& transport, absl::Time deadline) {
     const bool puts = call > kFirstCall;
     message::Request request = puts ? RequestOf<verbs::Put>({.partition = "p"}, absl::Now())
                                     : RequestOf<verbs::Fetch>({.partition = "p", .rows = {0}}, absl::Now());
-    request.session = welcome->session;
     request.call = call;
-    ClientAnswer answer = transport.Call(request, puts ? batch : Batch(), deadline);
+    ClientAnswer answer = transport.Call(welcome->session, request, puts ? batch : Batch(), deadline);
     if (absl::IsDeadlineExceeded(answer.status)) std::abort();  // the server has hung up long before
     Look(answer);
   }

@@ -110,12 +110,12 @@ class TransportTest : public testing::Test {
   void Connect() { EXPECT_EQ(transport_.Connect({}, absl::Now() + kPatience).status(), absl::OkStatus()); }
   // A put of so many bytes.
   absl::Status Put(uint64_t call, size_t bytes, absl::Duration within = kPatience) {
-    message::Request request{.session = "s", .call = call, .verb = verbs::Put::kNumber};
+    message::Request request{.call = call, .verb = verbs::Put::kNumber};
     AppendNumber(request.body, NumberOf(&PutRequest::batch), 1);
     Batch batch;
     EXPECT_EQ(batch.Add("text", Column::FromStrings(std::vector<std::string>{std::string(bytes, 'x')})),
               absl::OkStatus());
-    return transport_.Call(request, batch, absl::Now() + within).status;
+    return transport_.Call("s", request, batch, absl::Now() + within).status;
   }
   ScratchFolder folder_;
   const std::string path_ = folder_.File("dock.sock");

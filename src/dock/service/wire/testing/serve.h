@@ -101,8 +101,9 @@ class OwningTransport final : public ClientTransport {
   absl::StatusOr<message::Welcome> Connect(const message::Hello& hello, absl::Time deadline) override {
     return transport_->Connect(hello, deadline);
   }
-  ClientAnswer Call(const message::Request& request, const Batch& batch, absl::Time deadline) override {
-    return transport_->Call(request, batch, deadline);
+  ClientAnswer Call(const std::string& session, const message::Request& request, const Batch& batch,
+                    absl::Time deadline) override {
+    return transport_->Call(session, request, batch, deadline);
   }
   bool Tell(const message::Request& request, absl::Duration connect_within) override {
     return transport_->Tell(request, connect_within);
