@@ -198,7 +198,7 @@ TEST_P(ForgedMemory, DescriptorsCannotBeResizedAndSegmentsNotWritten) {
   raw.Hello();
   ASSERT_EQ(raw.Call(FetchRequestOf(raw, 0)).status(), absl::OkStatus());
   ASSERT_TRUE(raw.segment().has_value());
-  const int segment = raw.segment()->file->fd();
+  const int segment = raw.segment_file().fd();
   for (int fd : {segment, raw.area_fd()}) {
     EXPECT_EQ(ftruncate(fd, 0), -1);
     EXPECT_EQ(ftruncate(fd, int64_t{1} << 32), -1);

@@ -6,8 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/net/inbox.h"
-#include "core/net/stream.h"
+#include "core/net/testing/raw_client.h"
 #include "dock/service/wire/dock_message.h"
 #include "dock/store/segment_view.h"
 #include "fault_fixture.h"
@@ -20,25 +19,13 @@ std::string FrameOf(const Batch& batch);
 std::string DataMessages(uint64_t call, absl::string_view frame);
 // A hello for a dock server.
 std::string HelloMessage(const std::string& session = "", uint32_t protocol = net::kProtocol);
+// The client's side of TLS; null for a target without it.
+std::shared_ptr<const net::Tls> TlsTo(const Target& target);
 
 // Not thread-safe.
-class RawClient {
+class RawClient : public net::RawClient {
  public:
-  // A failure of the test if nobody listens.
   explicit RawClient(const Target& target);
-  ~RawClient();
-
-  // False if the server has ended the connection, or reads nothing for so long.
-  bool Send(absl::string_view bytes, absl::Duration within = kPatience);
-
-  struct Message {
-    net::MessageHeader header;
-    std::string body;
-    std::shared_ptr<const FileDescriptor> file;
-  };
-  // The next message other than data, or how the connection ended: with the error of a goodbye, or Unavailable without
-  // one. DeadlineExceeded.
-  absl::StatusOr<Message> Receive(absl::Duration within = kPatience);
 
   // Says hello, and keeps what the welcome brings.
   void Hello(const std::string& session = "");
@@ -47,8 +34,9 @@ class RawClient {
   // Over a Unix socket.
   int area_fd() const { return area_file_->fd(); }
   dock::UploadArea& area() { return *area_; }
-  // The first segment that the server named.
+  // The first segment that the server named, and its file.
   const std::optional<Message>& segment() const { return segment_; }
+  const FileDescriptor& segment_file() const { return *segment_file_; }
 
   // A request with the next number.
   service::message::Request Numbered(service::message::Request request);
@@ -59,17 +47,11 @@ class RawClient {
   absl::StatusOr<service::message::Reply> Call(const service::message::Request& request);
 
  private:
-  class Sink;
-
-  absl::Status Await(short events, absl::Time deadline);
-
-  std::unique_ptr<net::Stream> stream_;
-  std::unique_ptr<Sink> sink_;
-  std::unique_ptr<net::Inbox> inbox_;
   service::message::Welcome welcome_;
   std::shared_ptr<const FileDescriptor> area_file_;
   std::optional<dock::UploadArea> area_;
   std::optional<Message> segment_;
+  std::shared_ptr<const FileDescriptor> segment_file_;
   uint64_t next_call_ = 1;
 };
 

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "core/net/testing/raw_client.h"
 #include "dock/service/wire/dock_message.h"
 #include "fault_fixture.h"
+#include "raw_client.h"
 
 namespace tdock::fault {
 namespace {
@@ -87,8 +87,7 @@ class Strangers : public testing::TestWithParam<std::tuple<Over, size_t>> {
 
   // Over TLS, every other one does not even begin with it.
   void AttackOnce(const Attack& attack, bool plain) const {
-    const net::TlsFiles tls{.ca = plain ? "" : target_.tls_ca};
-    net::RawClient raw(target_.address, tls);
+    net::RawClient raw(target_.address, plain ? nullptr : TlsTo(target_));
     for (size_t at = 0; at < attack.bytes.size() && !over_now_; at += attack.chunk_bytes) {
       const auto chunk = absl::string_view(attack.bytes).substr(at, attack.chunk_bytes);
       if (!raw.Send(chunk, absl::Milliseconds(100))) break;

@@ -34,9 +34,14 @@ absl::Status TryToConnect(const std::string& address, const TlsFiles& files) {
   return absl::OkStatus();
 }
 
+// A client's side that trusts this CA.
+std::shared_ptr<const Tls> Trusting(const std::string& ca) {
+  return Tls::Load(Files("", ca), Tls::Side::kClient).value();
+}
+
 TEST(Tls, CarriesMessagesAndDataBothWays) {
   EchoServer server({.tls = Files("ours", "")});
-  RawClient client(server.address(), Files("", "ours"));
+  RawClient client(server.address(), Trusting("ours"));
   ASSERT_TRUE(client.Send(HelloMessage({})));
   ASSERT_EQ(client.Receive()->header.type, kWelcome);
   const std::string text(kMaxEchoBytes, 'x');
@@ -127,11 +132,11 @@ TEST(Tls, WhatIsWrongWithAFileIsSaidWithItsName) {
 
 TEST(Tls, HandshakesThatAreNotFinishedInTimeEnd) {
   EchoServer server({.tls = Files("ours", "")}, {.hello_within = absl::Milliseconds(100)});
-  RawClient welcome(server.address(), Files("", "ours"));
+  RawClient welcome(server.address(), Trusting("ours"));
   ASSERT_TRUE(welcome.Send(HelloMessage({})));
   ASSERT_EQ(welcome.Receive().status(), absl::OkStatus());
   // One says nothing, one begins, and one says no hello afterwards.
-  RawClient silent(server.address()), half(server.address()), stranger(server.address(), Files("", "ours"));
+  RawClient silent(server.address()), half(server.address()), stranger(server.address(), Trusting("ours"));
   ASSERT_TRUE(half.Send("\x16\x03\x01\x02"));
   EXPECT_TRUE(absl::IsUnavailable(silent.Receive().status()));
   EXPECT_TRUE(absl::IsUnavailable(half.Receive().status()));
@@ -142,7 +147,7 @@ TEST(Tls, HandshakesThatAreNotFinishedInTimeEnd) {
 
 TEST(Tls, AClientThatReadsNothingIsReadFromNoMoreAndLaterServed) {
   EchoServer server({.tls = Files("ours", "")}, {.max_queued_bytes = 1 << 20});
-  RawClient client(server.address(), Files("", "ours"));
+  RawClient client(server.address(), Trusting("ours"));
   ASSERT_TRUE(client.Send(HelloMessage({})));
   ASSERT_EQ(client.Receive().status(), absl::OkStatus());
   const std::string echo = MessageOf(kEcho, 1, std::string(60'000, 'x'));

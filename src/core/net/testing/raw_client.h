@@ -34,14 +34,17 @@ inline std::unique_ptr<FileDescriptor> Dial(const std::string& address) {
 // Not thread-safe.
 class RawClient {
  public:
-  // Through TLS if there are files. `name`: the host that the server's certificate must be for.
-  explicit RawClient(const std::string& address, const TlsFiles& tls = {}, const std::string& name = "127.0.0.1") {
+  // Through TLS if there is some. `name`: the host that the server's certificate must be for. `max_bytes`: of messages
+  // of each type, where not all may come.
+  explicit RawClient(const std::string& address, const std::shared_ptr<const Tls>& tls = nullptr,
+                     const std::string& name = "127.0.0.1", uint32_t (*max_bytes)(uint8_t type) = nullptr)
+      : sink_(max_bytes) {
     std::unique_ptr<FileDescriptor> socket = Dial(address);
     const bool is_local = absl::StartsWith(address, "unix:");
-    if (tls.empty()) {
+    if (tls == nullptr) {
       stream_ = MakePlainStream(std::move(socket), is_local, is_local);
     } else {
-      stream_ = MakeTlsStream(std::move(socket), **Tls::Load(tls, Tls::Side::kClient), name).value();
+      stream_ = MakeTlsStream(std::move(socket), *tls, name).value();
     }
     for (;;) {
       // If that fails, whatever follows does, too.
@@ -73,7 +76,6 @@ class RawClient {
   struct Message {
     MessageHeader header;
     std::string body;
-    std::shared_ptr<const FileDescriptor> file;
   };
   // The next message other than data, or how the connection ended: with the error of a goodbye, or Unavailable without
   // one. DeadlineExceeded.
@@ -83,7 +85,7 @@ class RawClient {
       TDOCK_ASSIGN_OR_RETURN(const std::optional<Inbox::Message> message, inbox_.Next());
       if (message.has_value()) {
         if (message->header.type == kGoodbye) return ReasonIn(message->body);
-        return Message{message->header, std::string(message->body), stream_->TakeFile()};
+        return Message{message->header, std::string(message->body)};
       }
       TDOCK_ASSIGN_OR_RETURN(const Inbox::Arrived arrived, inbox_.Read(*stream_));
       if (arrived == Inbox::Arrived::kNothing) TDOCK_RETURN_IF_ERROR(Await(deadline));
@@ -95,11 +97,13 @@ class RawClient {
  private:
   // Takes all that a server may send.
   struct Sink final : Recipient {
-    uint32_t MaxBytes(uint8_t) const override { return 64 << 20; }
+    explicit Sink(uint32_t (*max)(uint8_t)) : max_bytes(max) {}
+    uint32_t MaxBytes(uint8_t type) const override { return max_bytes == nullptr ? 64 << 20 : max_bytes(type); }
     absl::Status OnData(uint64_t, uint64_t, std::span<const std::byte> data) override {
       bytes += data.size();
       return absl::OkStatus();
     }
+    uint32_t (*const max_bytes)(uint8_t);
     uint64_t bytes = 0;
   };
 
