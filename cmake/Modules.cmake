@@ -41,9 +41,7 @@ tdock_embed(tdock_dock_service_console ${PROJECT_SOURCE_DIR}/src/dock/service/co
             dock/service/console/page_template.h console::kPageTemplate)
 tdock_module(dock/service/program COLD USES dock/service/console dock/service/wire)
 if(TDOCK_TORCH)  # only trainers use them
-  tdock_module(dock/shared USES dock/local PRIVATE_LINKS ${CMAKE_DL_LIBS})
-  tdock_plugin(dock/shared/plugin USES dock/shared dock/service/wire)
-  target_compile_definitions(tdock_dock_shared PRIVATE TDOCK_DOCK_PLUGIN="$<TARGET_FILE_NAME:tdock_dock_shared_plugin>")
+  tdock_module(dock/shared COLD USES dock/service/wire)
 endif()
 
 # ---- Several processes.
@@ -144,12 +142,9 @@ tdock_module(trainer/rollout_servers/wire NO_TSAN COLD USES core/base LINKS nloh
 tdock_test_suites(trainer/rollout_servers/testing TORCH USES core/http trainer/rollout_servers)
 tdock_module(trainer/rollout_servers TORCH COLD USES trainer/rollout_servers/wire trainer/stages trainer/reward/external
              LINKS nlohmann_json::nlohmann_json TEST_USES trainer/rollout_servers/testing)
-tdock_module(trainer/loop TORCH COLD USES trainer/stages trainer/rollout_servers trainer/executor trainer/reward/external trainer/run_log data dock/shared LINKS nlohmann_json::nlohmann_json)
+tdock_module(trainer/loop TORCH COLD USES trainer/stages trainer/rollout_servers trainer/executor trainer/reward/external trainer/run_log data LINKS nlohmann_json::nlohmann_json)
 tdock_module(trainer/distributed TORCH COLD USES trainer/loop runtime/mesh runtime/control runtime/rendezvous
-             runtime/replica runtime/collective/nccl)
-if(TARGET trainer_distributed_test)
-  add_dependencies(trainer_distributed_test tdock_dock_shared_plugin)
-endif()
+             runtime/replica runtime/collective/nccl dock/shared)
 tdock_module(trainer/recipes TORCH COLD USES trainer/loop LONG_TESTS Learning.*)
 tdock_module(trainer/preflight TORCH COLD USES trainer/recipes)
 

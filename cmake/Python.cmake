@@ -89,7 +89,7 @@ function(tdock_python_package)
   # that, a run path that ends with the current folder.
   set(libtorch tdock tdock-serve tdock-runs tdock-launch tdock_inference_episodes_plugin
       tdock_runtime_collective_nccl_plugin)
-  set(no_libraries tdock-dock tdock_dock_shared_plugin)
+  set(no_libraries tdock-dock)
   set(arrow "")
   if(TDOCK_TORCH)  # only trainers load it
     set(arrow tdock_data_parquet)

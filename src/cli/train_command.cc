@@ -153,16 +153,14 @@ absl::Status CommandedRun::Train(trainer::RunContext context, const std::functio
   return absl::OkStatus();
 }
 
-bool NeedsRanksOrPage(const TrainArguments& arguments) {
-  const auto environment = runtime::RankEnvironment::Read(::getenv);
-  const bool has_ranks = environment.ok() && environment->has_value() && (*environment)->world_size > 1;
-  return !arguments.keys && (has_ranks || !arguments.page.empty());
-}
-
-absl::Status TrainAlone(const TrainArguments& arguments) {
+absl::Status TrainAlone(const TrainArguments& arguments, const std::function<absl::Status()>& elsewhere) {
   if (arguments.keys) return PrintKeys(arguments.run.config_path);
-  TDOCK_RETURN_IF_ERROR(Refused(runtime::RankEnvironment::Read(::getenv).status()));
+  const auto environment = runtime::RankEnvironment::Read(::getenv);
+  TDOCK_RETURN_IF_ERROR(Refused(environment.status()));
+  const bool has_ranks = environment->has_value() && (*environment)->world_size > 1;
+  if (has_ranks || !arguments.page.empty()) return elsewhere();
   TDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<CommandedRun> run, CommandedRun::Load(arguments));
+  if (run->recipe().config().trainer.dock.shared()) return elsewhere();
   return run->Train(run->context(), [] { return absl::OkStatus(); });
 }
 
@@ -205,7 +203,7 @@ Command AddTrain(CLI::App& app, std::function<absl::Status(const TrainArguments&
 int RunTdock(int argc, char** argv) {
   const auto add_train = [argv](CLI::App& app) {
     return AddTrain(app, [argv](const TrainArguments& arguments) {
-      return NeedsRanksOrPage(arguments) ? RunOtherExecutable(argv) : TrainAlone(arguments);
+      return TrainAlone(arguments, [argv] { return RunOtherExecutable(argv); });
     });
   };
   return RunCommands(argc, argv,

@@ -27,11 +27,9 @@ struct TrainArguments {
 
 command::Command AddTrain(CLI::App& app, std::function<absl::Status(const TrainArguments&)> train);
 
-// True if only the executable with distributed training and the page can make the run.
-bool NeedsRanksOrPage(const TrainArguments& arguments);
-
-// Trains in this process alone, or prints the keys if they are asked for.
-absl::Status TrainAlone(const TrainArguments& arguments);
+// Trains in this process alone, or prints the keys if they are asked for. `elsewhere` carries out a run of several
+// ranks, with a page, or with a shared dock.
+absl::Status TrainAlone(const TrainArguments& arguments, const std::function<absl::Status()>& elsewhere);
 
 // The run that a command line asks for, with the terminal as its log and progress, and signals as its stop requests.
 class CommandedRun {

@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "bench/runtime/runtime_benchmarks.h"
 #include "bench/runtime/workers.h"
-#include "dock/shared/shared_dock.h"
+#include "dock/local/shared_dock.h"
 #include "trainer/distributed/weight_transfer.h"
 #include "trainer/stages/guard.h"
 

@@ -13,7 +13,7 @@
 #include "bench/runtime/training_memory.h"
 #include "core/base/status.h"
 #include "core/net/server.h"
-#include "dock/shared/shared_dock.h"
+#include "dock/local/shared_dock.h"
 #include "runtime/control/processes.h"
 #include "runtime/dispatch/method_table.h"
 #include "trainer/distributed/weight_transfer.h"

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/train_command.h"
 #include "core/base/status.h"
+#include "dock/local/shared_dock.h"
 #include "runtime/launch/rank_environment.h"
 #include "trainer/distributed/run_ranks.h"
 #include "trainer/run_page/page_server.h"
@@ -16,6 +17,7 @@ namespace {
 // Rank 0, which has the run.
 absl::Status TrainFirst(CommandedRun& run, const runtime::RankEnvironment& environment, trainer::PageServer* page) {
   trainer::RunContext context = run.context();
+  context.open_shared_dock = dock::OpenSharedDock;
   std::unique_ptr<trainer::RunRanks> ranks;
   if (environment.world_size > 1) {
     auto opened = trainer::RunRanks::Open(run.recipe(), environment, context);
@@ -33,10 +35,8 @@ absl::Status TrainFirst(CommandedRun& run, const runtime::RankEnvironment& envir
   return trained;
 }
 
-}  // namespace
-
-absl::Status TrainWithRanksAndPage(const TrainArguments& arguments) {
-  if (!NeedsRanksOrPage(arguments)) return TrainAlone(arguments);
+// Trains with what the executable `tdock` does not have.
+absl::Status TrainHere(const TrainArguments& arguments) {
   const auto read = runtime::RankEnvironment::Read(::getenv);
   TDOCK_RETURN_IF_ERROR(Refused(read.status()));
   const runtime::RankEnvironment environment = read->value_or(runtime::RankEnvironment());
@@ -50,6 +50,12 @@ absl::Status TrainWithRanksAndPage(const TrainArguments& arguments) {
     run->context().log(absl::StrCat("the page of this run is at ", page->url()));
   }
   return TrainFirst(*run, environment, page.get());
+}
+
+}  // namespace
+
+absl::Status TrainWithRanksAndPage(const TrainArguments& arguments) {
+  return arguments.keys ? TrainAlone(arguments, nullptr) : TrainHere(arguments);
 }
 
 }  // namespace tdock::cli

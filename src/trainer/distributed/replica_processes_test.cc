@@ -18,7 +18,7 @@
 #include "core/base/clock.h"
 #include "core/base/status.h"
 #include "core/base/testing/patience.h"
-#include "dock/shared/shared_dock.h"
+#include "dock/local/shared_dock.h"
 #include "runtime/collective/gloo/gloo_collective.h"
 #include "runtime/launch/port.h"
 #include "runtime/rendezvous/rendezvous.h"

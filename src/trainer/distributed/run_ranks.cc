@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "core/base/status.h"
 #include "core/config/spec.h"
+#include "dock/local/shared_dock.h"
 #include "model/decoder/device.h"
 #include "trainer/distributed/placement.h"
 #include "trainer/distributed/run_worker.h"

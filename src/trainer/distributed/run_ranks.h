@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
-#include "dock/shared/shared_dock.h"
+#include "dock/local/shared_dock.h"
 #include "runtime/control/processes.h"
 #include "runtime/launch/rank_environment.h"
 #include "runtime/rendezvous/rendezvous.h"

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/env.h"
-#include "dock/shared/shared_dock.h"
+#include "dock/local/shared_dock.h"
 #include "tdock/local_dock.h"
 #include "trainer/run_log/progress.h"
 #include "trainer/stages/remote_stages.h"
@@ -48,8 +48,9 @@ struct RunContext {
   std::function<TrainingRanks(const std::string& role)> training_ranks = [](const std::string&) {
     return TrainingRanks();
   };
-  // For runs that share their dock with other processes.
-  OpenSharedDock open_shared_dock = dock::OpenSharedDock;
+  // For runs that share their dock with other processes: dock::OpenSharedDock(), which compiles a tenth as long as a
+  // trainer, and so is linked only to who needs it. Null: such a run is refused.
+  OpenSharedDock open_shared_dock = nullptr;
 
   // Called where a stage does not end although it must: see StageThreads::Options.
   std::function<void(const absl::Status&)> give_up = [](const absl::Status&) {};

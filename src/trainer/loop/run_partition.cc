@@ -30,6 +30,9 @@ absl::StatusOr<std::unique_ptr<RunPartition>> RunPartition::Open(const DockSecti
     if (context.run_dock == nullptr) partition->own_ = context.make_dock(context.clock);
     return partition;
   }
+  if (context.open_shared_dock == nullptr) {
+    return absl::UnimplementedError("trainer.serve or trainer.dock is set, and this program cannot share its dock");
+  }
   auto opened = context.open_shared_dock({.serve = section.serve,
                                           .connect = section.address,
                                           .token_file = section.token_file,

@@ -280,23 +280,6 @@ TEST(Grpo, RemaxAsksTheRewardModelWhereThereIsOne) {
   EXPECT_LE(largest, 0.5);
 }
 
-// A dock of this test's that a run is given as one that others have, too.
-class LentDock final : public dock::SharedDock {
- public:
-  explicit LentDock(Dock& dock) : dock_(dock) {}
-  static OpenSharedDock Of(Dock& dock) {
-    return [&dock](const dock::SharedDockOptions&) -> absl::StatusOr<std::unique_ptr<dock::SharedDock>> {
-      return std::make_unique<LentDock>(dock);
-    };
-  }
-  Dock& dock() override { return dock_; }
-  std::string address() const override { return "unix:/lent.sock"; }
-  std::vector<std::string> warnings() const override { return {}; }
-
- private:
-  Dock& dock_;
-};
-
 TEST(Dapo, OnADockThatOthersShareItIsTheSameAndAStepThatIsStoppedIsCarriedOutAgain) {
   Liked reward;
   const std::vector<std::string> options = {"data.gen_batch_size=4", "trainer.peak_flops=1e12"};

@@ -416,6 +416,8 @@ TEST(GoingOn, FromADamagedCheckpointIsRefusedAndTheOneBeforeOffered) {
             absl::OkStatus());
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kFailedPrecondition, {manifest, "version 9", before}));
 
+  EXPECT_THAT(stopped.GoOn({"trainer.resume_mode=" + before, "trainer.val_only=true"}),
+              Fails(absl::StatusCode::kFailedPrecondition, {"trainer.val_only", before, "model.path"}));
   EXPECT_THAT(stopped.GoOn({"trainer.resume_mode=" + before}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
   EXPECT_THAT(stopped.run.log(), Contains(Mentions({"from " + before})));
   EXPECT_THAT(stopped.GoOn(), Fails(absl::StatusCode::kCancelled, {"saved in"})) << "the damaged one is gone";
@@ -453,7 +455,8 @@ TEST(GoingOn, InTheMiddleOfAStepIsPossibleOnlyAsItWasBegun) {
   ASSERT_THAT(NewestCheckpoint(run), testing::EndsWith("-01"));
   EXPECT_THAT(run.Train({.allow_changed = {"rollout.n"}, .overrides = {"rollout.n=2"}}).status(),
               Fails(absl::StatusCode::kFailedPrecondition, {"middle", "rollout.n has changed"}));
-  EXPECT_THAT(run.Train({.overrides = {"trainer.serve=unix"}}).status(),
+  const std::unique_ptr<Dock> shared = MakeLocalDock();
+  EXPECT_THAT(run.Train({.open_shared_dock = LentDock::Of(*shared), .overrides = {"trainer.serve=unix"}}).status(),
               Fails(absl::StatusCode::kFailedPrecondition, {"middle", "without trainer.serve"}));
   EXPECT_TRUE(run.Train({.allow_changed = {"actor.optim.lr"}, .overrides = {"actor.optim.lr=1e-5"}}).ok());
 }

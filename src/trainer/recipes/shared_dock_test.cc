@@ -24,23 +24,9 @@ class Lent {
  public:
   Lent() : dock_(MakeLocalDock()) {}
   Dock& dock() { return *dock_; }
-  OpenSharedDock open() {
-    return [this](const dock::SharedDockOptions&) -> absl::StatusOr<std::unique_ptr<dock::SharedDock>> {
-      return std::make_unique<Handle>(*dock_);
-    };
-  }
+  OpenSharedDock open() { return LentDock::Of(*dock_); }
 
  private:
-  class Handle final : public dock::SharedDock {
-   public:
-    explicit Handle(Dock& dock) : dock_(dock) {}
-    Dock& dock() override { return dock_; }
-    std::string address() const override { return "unix:/lent.sock"; }
-    std::vector<std::string> warnings() const override { return {"it is only lent"}; }
-
-   private:
-    Dock& dock_;
-  };
   const std::unique_ptr<Dock> dock_;
 };
 

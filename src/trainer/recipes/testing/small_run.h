@@ -54,6 +54,23 @@ inline std::string DigitPreferences(bool held_out) {
   return lines;
 }
 
+// A dock of a test that a run is given as one that others have, too.
+class LentDock final : public dock::SharedDock {
+ public:
+  explicit LentDock(Dock& dock) : dock_(dock) {}
+  static OpenSharedDock Of(Dock& dock) {
+    return [&dock](const dock::SharedDockOptions&) -> absl::StatusOr<std::unique_ptr<dock::SharedDock>> {
+      return std::make_unique<LentDock>(dock);
+    };
+  }
+  Dock& dock() override { return dock_; }
+  std::string address() const override { return "unix:/lent.sock"; }
+  std::vector<std::string> warnings() const override { return {"it is only lent"}; }
+
+ private:
+  Dock& dock_;
+};
+
 // A run in a folder of its own, whose files it makes: train.jsonl, val.jsonl, and run/ for the run.
 class SmallRun {
  public:
@@ -109,7 +126,7 @@ class SmallRun {
     Env& env = Env::Real();
     reward::Reward* reward = nullptr;
     const std::atomic<bool>* stop = nullptr;
-    OpenSharedDock open_shared_dock = dock::OpenSharedDock;
+    OpenSharedDock open_shared_dock = nullptr;
     Clock& clock = Clock::Real();
     std::atomic<bool>* save = nullptr;
     std::vector<std::string> allow_changed = {};

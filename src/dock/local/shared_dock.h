@@ -1,8 +1,4 @@
-// The dock of a program that other processes work on, too.
-//
-// Only a few runs of a trainer share their dock, and the protocol that serves it takes a tenth of the time to compile a
-// trainer. So it is in a separate shared object, built from the module `dock/shared/plugin`, which lies next to the
-// program and is loaded when the first dock is shared.
+// The dock of a program that other processes work on, too. `dock/shared` serves it, or connects to it.
 #pragma once
 
 #include <memory>
@@ -45,14 +41,8 @@ class SharedDock {
   virtual std::vector<std::string> warnings() const = 0;  // about its security, in sentences
 };
 
-// A served dock has threads of its own, and raises the process's limit of file descriptors as far as the system allows.
-// Errors are those of DockServer::Start() and ConnectDock(); NotFound if the shared object does not lie next to the
-// program.
+// Defined in dock/shared. A served dock has threads of its own, and raises the process's limit of file descriptors as
+// far as the system allows. Errors are those of DockServer::Start() and ConnectDock().
 absl::StatusOr<std::unique_ptr<SharedDock>> OpenSharedDock(const SharedDockOptions& options);
-
-// The interface of the shared object, under this name.
-inline constexpr char kOpenSharedDock[] = "tdock_open_shared_dock";
-using OpenSharedDockFunction = void(const SharedDockOptions& options,
-                                    absl::StatusOr<std::unique_ptr<SharedDock>>* opened);
 
 }  // namespace tdock::dock

@@ -1,3 +1,5 @@
+#include "dock/local/shared_dock.h"
+
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
-#include "dock/shared/shared_dock.h"
 #include "tdock/dock_server.h"
 #include "tdock/remote_dock.h"
 
@@ -92,9 +93,8 @@ absl::StatusOr<std::unique_ptr<SharedDock>> Connect(const SharedDockOptions& opt
 }
 
 }  // namespace
-}  // namespace tdock::dock
-
-extern "C" void tdock_open_shared_dock(const tdock::dock::SharedDockOptions& options,
-                                       absl::StatusOr<std::unique_ptr<tdock::dock::SharedDock>>* opened) {
-  *opened = options.serve.empty() ? tdock::dock::Connect(options) : tdock::dock::Serve(options);
+absl::StatusOr<std::unique_ptr<SharedDock>> OpenSharedDock(const SharedDockOptions& options) {
+  return options.serve.empty() ? Connect(options) : Serve(options);
 }
+
+}  // namespace tdock::dock
