@@ -76,7 +76,9 @@ nightly-dock: build
 nightly-train: build
 	@scripts/setup.sh oracle
 	@scripts/setup.sh verifiers
+	@scripts/setup.sh real-model
 	@python3 tests/nightly/learning.py $(tdock)
+	@.venv-real-model/bin/python tests/nightly/real_model.py $(tdock)
 	@python3 tests/nightly/agents.py $(tdock)
 	@python3 tests/nightly/memory.py $(tdock)
 	@python3 tests/nightly/run_page.py $(tdock)

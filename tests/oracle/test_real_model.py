@@ -40,6 +40,10 @@ CONVERSATIONS = [
     [{"role": "system", "content": ""}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
 ]
 NEW_TOKENS = 24
+SCORE = """
+def score(completions, answer, metadata, **kwargs):
+    return [float(about["source_dataset"] == "chain_sum") for about in metadata]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +125,20 @@ def test_greedy_answers_are_those_of_transformers(folder, tokenizer, model):
         assert answers[question]["ids"] == theirs.tolist(), question
         assert answers[question]["text"] == tokenizer.decode(theirs, skip_special_tokens=True)
     assert "Paris" in answers[QUESTIONS[0]]["text"]
+
+
+@pytest.mark.parametrize("part", ["sft", "dpo", "grpo"])
+def test_the_example_has_configurations_that_fit_it(part, folder, tmp_path):
+    # Without reasoning-gym, with records as its tasks.py writes them.
+    kinds = {"dpo": {"chosen": "2", "rejected": "3"}}
+    told = kinds.get(part, {"answer": "2", "metadata": {"source_dataset": "chain_sum"}})
+    data = tmp_path / "data.jsonl"
+    records = [{"prompt": f"{i} + 1 =", "data_source": "chain_sum"} | told for i in range(40)]
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text(SCORE)
+    keys = [f"model.path={folder}", f"data.train_files={data}", f"data.val_files={data}"]
+    if part == "grpo":
+        keys += [f"reward.function={rewards}:score", f"reward.python={sys.executable}"]
+    shown = run_program("tdock", "preflight", f"examples/real-model/{part}.yaml", *keys).decode()
+    assert "40 samples" in shown and "<|im_start|>user" in shown
