@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Serves a model with `tdock serve`, and asks it questions through its OpenAI interface.
+"""Serves a model with `tdock serve`, and asks it through its OpenAI interface: of each task the first two questions of a file.
 
-usage: examples/real-model/ask.py TDOCK MODEL QUESTION…
+usage: examples/real-model/ask.py TDOCK MODEL FILE
 
 With the package openai this is OpenAI(base_url=…, api_key="none").chat.completions.create(…); here nothing needs to be installed.
 """
@@ -9,6 +9,7 @@ With the package openai this is OpenAI(base_url=…, api_key="none").chat.comple
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -25,9 +26,13 @@ def ask(address: str, question: str) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) < 4:
+    if len(sys.argv) != 4:
         sys.exit(__doc__.splitlines()[2])
-    tdock, model, *questions = sys.argv[1:]
+    tdock, model, file = sys.argv[1:]
+    by_task: dict[str, list[dict]] = {}
+    for line in pathlib.Path(file).read_text().splitlines():
+        record = json.loads(line)
+        by_task.setdefault(record["data_source"], []).append(record)
     command = [tdock, "serve", "--model", model, "--served-model-name", "mine", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         said = []
@@ -38,8 +43,9 @@ def main() -> None:
         else:
             sys.exit(f"ask.py: tdock serve ended: {''.join(said[-3:])}")
         try:
-            for question in questions:
-                print(f"{question}\n  {ask(found[0], question)}")
+            for records in by_task.values():
+                for record in records[:2]:
+                    print(f"\n{record['prompt']}\n  {ask(found[0], record['prompt'])}    (right: {record['answer']})")
         finally:
             server.terminate()
 

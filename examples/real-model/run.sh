@@ -53,5 +53,4 @@ validate dpo "$folder/dpo/checkpoint"
 train grpo "$folder/dpo/checkpoint" data.train_files="$folder/grpo.jsonl" data.val_files="$folder/validation.jsonl"
 validate grpo "$folder/grpo/checkpoint"
 "$python" "$example/table.py" "$folder"
-"$python" "$example/ask.py" "$tdock" "$folder/grpo/checkpoint" \
-  "State the final answer to the following arithmetic problem: 24 + 58 =" "Spell this word backward (example: sun -> nus): dock"
+"$python" "$example/ask.py" "$tdock" "$folder/grpo/checkpoint" "$folder/validation.jsonl"

@@ -31,7 +31,7 @@ TASKS = {
     "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
     "family_relationships": {"min_family_size": 4, "max_family_size": 4},
 }
-SIZES = {"validation": 300, "sft": 480, "prompts": 200, "grpo": 480}  # of each task
+SIZES = {"validation": 300, "sft": 480, "prompts": 600, "grpo": 480}  # of each task
 
 
 def make_tasks(seed: int = 1, sizes: dict[str, int] = SIZES) -> dict[str, list[dict]]:
@@ -42,9 +42,8 @@ def make_tasks(seed: int = 1, sizes: dict[str, int] = SIZES) -> dict[str, list[d
         # Numbers near one another give the same questions: an entry is drawn with the sum of the seed and its number.
         entries = reasoning_gym.create_dataset(task, seed=seed * 1_000_000, size=20 * wanted, **options)
         for entry in entries:
-            records[entry["question"]] = {
-                "prompt": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"], "data_source": task,
-            }  # fmt: skip
+            record = {"prompt": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"], "data_source": task}
+            records.setdefault(entry["question"], record)
             if len(records) == wanted:
                 break
         if len(records) < wanted:
@@ -52,9 +51,10 @@ def make_tasks(seed: int = 1, sizes: dict[str, int] = SIZES) -> dict[str, list[d
                 f"{task} has {len(records)} different questions with {options}, and {wanted} are wanted: ask for fewer, or "
                 "for longer ones"
             )
-        left = iter(records.values())
+        # Those that came first are the easier ones, of which there are few.
+        left = random.Random(seed).sample(list(records.values()), wanted)
         for name, size in sizes.items():
-            files[name] += [next(left) for _ in range(size)]
+            files[name] += [left.pop() for _ in range(size)]
     for records in files.values():
         random.Random(seed).shuffle(records)
     return files
@@ -86,15 +86,20 @@ def scored(answers: list[dict]) -> list[dict]:
 
 
 def make_pairs(answers: list[dict]) -> list[dict]:
-    """For each question that the model does not always answer rightly, the right answer and the worst of the model's own."""
-    worst: dict[str, dict] = {}
+    """For each question that the model answers rightly at some times only, one of its right answers and its worst one.
+
+    Both are its own, so that what is preferred is likely already: pairs with right answers that it never gives teach it to
+    give neither of the two.
+    """
+    by_question: dict[str, list[dict]] = {}
     for answer in scored(answers):
-        if answer["score"] < worst.get(answer["prompt"], {"score": 1})["score"]:
-            worst[answer["prompt"]] = answer
-    return [
-        {"prompt": prompt, "chosen": answer["answer"], "rejected": answer["text"], "data_source": answer["data_source"]}
-        for prompt, answer in worst.items()
-    ]
+        by_question.setdefault(answer["prompt"], []).append(answer)
+    pairs = []
+    for prompt, own in by_question.items():
+        worst, best = (choose(own, key=lambda answer: answer["score"]) for choose in (min, max))
+        if worst["score"] < 1 <= best["score"]:
+            pairs.append({"prompt": prompt, "chosen": best["text"], "rejected": worst["text"], "data_source": best["data_source"]})
+    return pairs
 
 
 def read(path: str) -> list[dict]:

@@ -30,8 +30,8 @@ from table import figures_of, seconds_of  # noqa: E402
 from tasks import read, write  # noqa: E402
 
 BEFORE = {"sft": "model", "dpo": "sft", "grpo": "dpo"}
-GAINS = {"sft": 0.25, "dpo": 0.02, "grpo": 0.05}  # bars: right answers after a part less those before it, at least
-CONTROL_GAINS = {"sft": 0.2, "dpo": 0.02, "grpo": 0.02}  # at most
+GAINS = {"sft": 0.3, "dpo": 0.01, "grpo": 0.04}  # bars: right answers after a part less those before it, at least
+CONTROL_GAINS = {"sft": 0.2, "dpo": 0.005, "grpo": 0.01}  # at most; that of sft learns to say some relationship
 LONGEST_MINUTES = 30  # of processors, for all parts: a quarter of an hour on two idle cores
 
 
@@ -103,9 +103,9 @@ def check(tdock, folder, model, seed, with_controls):
             rows.append((part, "control", gain, "<=", CONTROL_GAINS[part]))
     minutes = sum(used for _, used in seconds_of(folder / "seconds.txt").values()) / 60
     rows.append(("all parts", "minutes of processors", minutes, "<=", LONGEST_MINUTES))
-    # A run's own validation asks the same questions, and must count the same answers as right.
+    # A run's own validation asks the same questions; it computes in bfloat16, `tdock generate` in float32.
     own = json.loads((folder / "grpo/evaluation.json").read_text())
-    rows.append(("grpo", "own validation, apart", abs(own["after"]["val/accuracy"] - figures["grpo"]["all"]), "<=", 1e-6))
+    rows.append(("grpo", "own validation, apart", abs(own["after"]["val/accuracy"] - figures["grpo"]["all"]), "<=", 0.01))
     met = True
     for part, kind, value, sign, bound in rows:
         good = value >= bound if sign == ">=" else value <= bound
