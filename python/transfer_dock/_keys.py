@@ -649,6 +649,8 @@ class TrainerSection(Section):
     """Steps from one validation to the next; there is also one at the end; 0 or -1: no other. (integer ≥ -1; default: 10)"""
     val_before_train: Key[bool] = Key(("all", "true or false", "true"))
     """Validate before the first step, too. (true or false; default: true)"""
+    val_only: Key[bool] = Key(("all", "true or false", "false"))
+    """Validate the model as it is, and end without training or saving. (true or false; default: false)"""
     val_max_samples: Key[int] = Key(("all", "integer ≥ -1", "1024"))
     """Samples of the validation data that are used, chosen by the seed of the data; 0 or -1: all. (integer ≥ -1; default: 1024)"""
     log_val_generations: Key[int] = Key(("all", "integer ≥ 0", "16"))

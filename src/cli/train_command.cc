@@ -148,8 +148,10 @@ absl::Status CommandedRun::Train(trainer::RunContext context, const std::functio
   PrintValidation(*result, recipe_->config().model.save_dtype);
   const std::string run_dir = EscapeUnprintable(result->run_dir);
   std::cout << "run directory      " << run_dir << "\n"
-            << "report             " << run_dir << "/report.html\n"
-            << "checkpoint         " << EscapeUnprintable(result->checkpoint) << "\n";
+            << "report             " << run_dir << "/report.html\n";
+  if (!result->checkpoint.empty()) {  // as with trainer.val_only
+    std::cout << "checkpoint         " << EscapeUnprintable(result->checkpoint) << "\n";
+  }
   return absl::OkStatus();
 }
 

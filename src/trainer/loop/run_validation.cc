@@ -37,7 +37,7 @@ RunValidation::RunValidation(const TrainerSection& section, PhaseMeter& meter, T
     : section_(section), meter_(meter), timeline_(timeline), stop_rule_(*ParseStopRule(section.stop_when)) {}
 
 bool RunValidation::IsDueAfter(int64_t step) const {
-  if (step == 0) return section_.val_before_train;
+  if (step == 0) return section_.val_before_train || section_.val_only;
   return section_.test_freq > 0 && step % section_.test_freq == 0;
 }
 

@@ -242,6 +242,7 @@ void BindTrainer(config::Spec& spec, TrainerSection& s) {
            "Steps from one validation to the next; there is also one at the end; 0 or -1: no other.")
       .AtLeast(-1);
   spec.Bool("trainer.val_before_train", &s.val_before_train, "Validate before the first step, too.");
+  spec.Bool("trainer.val_only", &s.val_only, "Validate the model as it is, and end without training or saving.");
   spec.Int("trainer.val_max_samples", &s.val_max_samples,
            "Samples of the validation data that are used, chosen by the seed of the data; 0 or -1: all.")
       .AtLeast(-1);

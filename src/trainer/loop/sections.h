@@ -181,6 +181,7 @@ struct TrainerSection {
   double ema_decay = 0;
   int64_t test_freq = 10;
   bool val_before_train = true;
+  bool val_only = false;
   int64_t val_max_samples = 1024;
   std::vector<std::string> evaluations;  // their names: see BindEvaluations()
   int64_t log_val_generations = 16;

@@ -89,8 +89,17 @@ class PreparedRun final : public TrainingRun {
     TDOCK_ASSIGN_OR_RETURN(fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, models_.policy.decoder,
                                                        stages_.data_order()));
     TDOCK_RETURN_IF_ERROR(AddRoles(context_.env, models_.others, fingerprint_));
+    if (config_.trainer.val_only && !start.checkpoint.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("trainer.val_only validates the model that a run begins with, and this one goes on from ",
+                       start.checkpoint, ": name another folder in trainer.run_dir, and the model in model.path"));
+    }
     if (!start.checkpoint.empty()) return GoOnFrom(start);
     TDOCK_RETURN_IF_ERROR(stages_.Make([this](const PartitionOptions& options) { return TakeOver(options); }));
+    if (config_.trainer.val_only && stages_.plan().evaluations.empty()) {
+      return absl::InvalidArgumentError(
+          "trainer.val_only is set, and there is no validation data: give data.val_files");
+    }
     return partition_->RollBack(0, 0);
   }
 
@@ -241,6 +250,7 @@ class PreparedRun final : public TrainingRun {
     TDOCK_RETURN_IF_ERROR(partition_->Announce(run_->path(), stages_.plan().stages));
     if (differs_) TDOCK_RETURN_IF_ERROR(SaveBeginning());
     TDOCK_RETURN_IF_ERROR(Annotate(RunSteps(), config_.recipe));
+    if (config_.trainer.val_only) return Annotate(run_->Sync(), "writing the logs");
     return Annotate(Guarded([&] { return SaveAtEnd(); }), "saving the checkpoint");
   }
 
@@ -281,6 +291,7 @@ class PreparedRun final : public TrainingRun {
       read = NextBatch(step);
     }
     if (read.ok() && !more_) result_.ended = EndingAfter(config_, step);
+    if (config_.trainer.val_only) result_.ended = "trainer.val_only";
     // This step is done, whatever the next one needs.
     if (const absl::Status concluded = Conclude(step, open_->metrics); !concluded.ok()) {
       result_.ended.clear();  // not yet, for who goes on

@@ -191,7 +191,6 @@ constexpr ForeignKeys kRefusedKeys[] = {
     {kNothingLike,
      "algorithm.use_pf_ppo=false distillation.enabled=false {actor,rollout}.qat.enable=false "
      "{model,critic.model}.mtp.enable=false skip.{rollout,rollout_tq,async_rollout}.enable=false"},
-    {"a run trains; `tdock generate` answers prompts", "trainer.val_only=false"},
     {"set data.shuffle, its opposite", "megatron_training.no_shuffle=false"},
     {"the weight of the KL in the loss, actor.kl_loss_coef, is fixed", "rl_config.kl_ctrl_type=fixed"},
     {"a critic judges each answer alone, without its group",

@@ -50,6 +50,18 @@ TEST(Sft, EndsOnceItsRuleIsMet) {
   EXPECT_EQ(result->last.count("val/accuracy"), 0u) << "answers only where trainer.evaluations has the reward";
 }
 
+TEST(Sft, ValidatesOnlyAndLeavesNoModelWhereAsked) {
+  SmallRun run("sft", {"trainer.val_only=true", "trainer.val_before_train=false"});
+  const auto result = run.Train();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 0);
+  EXPECT_EQ(result->last.count("val/loss"), 1u);
+  EXPECT_EQ(run.Metrics().size(), 1u);
+  EXPECT_TRUE(result->checkpoint.empty());
+  EXPECT_EQ(SmallRun("sft", {"trainer.val_only=true", "data.val_files=[]"}).Train().status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Sft, ValidatesOnAnswersOfItsOwnWhereAsked) {
   SmallRun run("sft", {"trainer.evaluations=[perplexity,reward]", "trainer.log_val_generations=2"});
   const auto result = run.Train();
