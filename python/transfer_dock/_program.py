@@ -40,12 +40,19 @@ class Told(ValueError):
 
 
 class Channel:
-    """The standard input and output, which are taken away from everything else in this process and its children."""
+    """Messages to and from the host, over two file descriptors, which may be the same."""
 
-    def __init__(self, what: str) -> None:
-        """what: this program, for people who start it: "a reward program"."""
-        self._input, self._output = os.dup(0), os.dup(1)
+    def __init__(self, input: int, output: int) -> None:
+        self._input, self._output = input, output
         self._unread = b""
+
+    @classmethod
+    def standard(cls, what: str) -> Channel:
+        """Takes the standard input and output away from everything else in this process and its children.
+
+        what: this program, for people who start it: "a reward program".
+        """
+        channel = cls(os.dup(0), os.dup(1))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
@@ -53,8 +60,17 @@ class Channel:
         if sys.stdout is not None:
             sys.stdout.flush()  # what was printed before
         sys.stdout = sys.stderr
-        if os.isatty(self._input):
+        if os.isatty(channel._input):
             print(f"this is {what}: `tdock train` talks to it over its standard input", file=sys.stderr)
+        return channel
+
+    def note(self, text: str) -> None:
+        """Tells people what they may want to know."""
+        print(f"note: {text}", file=sys.stderr)
+
+    def failed(self, error: BaseException) -> bool:
+        """Is told what users' code has raised. True: the host ends because of it, so nothing is tried again."""
+        return False
 
     def read(self) -> Record | None:
         """The next message, or None at the end."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import concurrent.futures
 import difflib
 import functools
 import inspect
@@ -91,9 +92,9 @@ def serve(environment: Any, *, name: str | None = None, episodes: int = _EPISODE
     What is printed meanwhile, by child processes as well, goes to the standard error. Raises BadEnvironment if it has
     none of the forms, or what arrives is not the protocol.
     """
-    channel = Channel(_WHAT)
+    channel = Channel.standard(_WHAT)
     try:
-        _serve(environment, name, episodes, channel)
+        serve_on(channel, environment, name, episodes)
     except ProgramError as error:
         raise BadEnvironment(str(error)) from None
     except BrokenPipeError:
@@ -118,6 +119,11 @@ class _Form:
     def __init__(self, name: str, instance: Instance) -> None:
         self.name, self.instances = name, [instance]
         self.closes = callable(getattr(instance.object(), "close", None))
+
+    async def close(self) -> None:
+        """Ends the instances that play no episode."""
+        while self.instances:
+            await self.instances.pop().close(f"{self.kind} '{self.name}'")
 
     def bind(self, columns: Sequence[str]) -> None:
         """Finds what methods are to be given; the columns are the run's data.keep."""
@@ -293,6 +299,8 @@ class _Program:
                 if episode.task is not None:
                     episode.task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if isinstance(self._served, _Form):
+                await self._served.close()
 
     def _read_all(self) -> None:
         try:
@@ -378,6 +386,8 @@ class _Program:
             self._end(error)
 
     def _fail(self, episode: _Episode, doing: str, error: BaseException) -> None:
+        if not isinstance(error, Told):
+            self._channel.failed(error)
         text = f"{self._what}{doing}: {why(error, self._file)}"
         self._say(episode, {"error": cut(text, LONGEST_ERROR)}, last=True)
 
@@ -482,7 +492,15 @@ def _prepare(target: Any, name: str | None) -> _Form | Agents | Clients:
     return _Own(name, instance) if own else _Trl(name, instance)
 
 
-def _serve(environment: Any, name: str | None, episodes: int, channel: Channel) -> None:
+def check(environment: Any) -> None:
+    """Raises BadEnvironment if it has none of the forms."""
+    served = _prepare(environment, None)
+    if isinstance(served, _Form):
+        concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, served.close()).result()  # there may be a loop here
+
+
+def serve_on(channel: Channel, environment: Any, name: str | None = None, episodes: int = _EPISODES) -> None:
+    """Plays the episodes that arrive until the channel is closed."""
     served = _prepare(environment, name)
     episodes = int(getattr(environment, "concurrent_episodes", episodes))
     hello = channel.read_hello()
@@ -511,12 +529,12 @@ def _main(arguments: Sequence[str]) -> int:
     parser.add_argument("--episodes", type=int, default=_EPISODES, help="at the same time (default: %(default)s)")
     options = parser.parse_args(arguments)
     leave_own_folder()
-    channel = Channel(_WHAT)  # first of all, since the file may print while it is imported
+    channel = Channel.standard(_WHAT)  # first of all, since the file may print while it is imported
     for variable in ("NO_PROXY", "no_proxy"):  # clients ask the endpoints of episodes, which are on this machine
         os.environ[variable] = ",".join(filter(None, (os.environ.get(variable), "127.0.0.1")))
     try:
         environment, name = find(options.environment, "a class")
-        _serve(environment, name, options.episodes, channel)
+        serve_on(channel, environment, name, options.episodes)
     except ProgramError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -82,9 +82,9 @@ def serve(function: RewardFunction, *, name: str | None = None) -> None:
     goes to the standard error. Raises RewardError if the function has parameters that it cannot be given, or what
     arrives is not the protocol.
     """
-    channel = Channel(_WHAT)
+    channel = Channel.standard(_WHAT)
     try:
-        _serve(function, name, channel)
+        serve_on(channel, function, name)
     except ProgramError as error:
         raise RewardError(str(error)) from None
     except BrokenPipeError:
@@ -270,38 +270,40 @@ class _Function:
     name: str
     function: Callable[..., Any]
     style: _Style
+    channel: Channel
     loop: _Loop
     recognised_by: str  # what of its signature decided on the style
     reads: dict[str, _Read] = field(default_factory=dict)
     logs: list[str] = field(default_factory=list)  # which of log_extra and log_metric it is given
     noted_repeat: bool = False
 
-    def bind(self, columns: Sequence[str]) -> None:
-        """Finds what each parameter is to be given; the columns are the run's data.keep."""
+    def bind(self, columns: Sequence[str], types: Mapping[str, str]) -> None:
+        """Finds what each parameter is to be given; the columns are the run's data.keep. types: those that are known."""
         missing = []
         parameters = _parameters(self.name, self.function)
         for parameter in parameters:
             if parameter.kind is parameter.VAR_KEYWORD:
-                self._bind_rest(columns, {one.name for one in parameters})
+                self._bind_rest(columns, types, {one.name for one in parameters})
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 continue
-            elif not self._bind_one(parameter, columns) and parameter.default is parameter.empty:
+            elif not self._bind_one(parameter, columns, types) and parameter.default is parameter.empty:
                 missing.append(parameter.name)
         if missing:
             raise RewardError("\n".join(self._why_missing(name, columns) for name in missing))
         if _extra_info in self.reads.values() and "extra_info" not in columns:
-            print(f"note: '{self.name}' gets an empty extra_info: data.keep does not name it", file=sys.stderr)
+            self.channel.note(f"'{self.name}' gets an empty extra_info: data.keep does not name it")
         how = "lists, with a value for each sample of a batch" if self.style.batches else "one sample at a time"
-        print(f"note: reward function '{self.name}'{self._place()} is called with {how}: it has {self.recognised_by}",
-              file=sys.stderr)  # fmt: skip
+        self.channel.note(
+            f"reward function '{self.name}'{self._place()} is called with {how}: it has {self.recognised_by}"
+        )
 
-    def _bind_one(self, parameter: inspect.Parameter, columns: Sequence[str]) -> bool:
+    def _bind_one(self, parameter: inspect.Parameter, columns: Sequence[str], types: Mapping[str, str]) -> bool:
         name, annotation = parameter.name, _annotation(parameter)
         read = _texts(self.style, name, annotation) or self.style.passed.get(name)
         if read is None and name in self.style.recognised:
             read = self.style.others.get(name)
         if read is None and name in columns:
-            read = _column(name, annotation)
+            read = _column(name, annotation if _element(annotation) else types.get(name, annotation))
         if read is None and name in _LOGS and self.style.name == "TRL":
             self.logs.append(name)
             return True
@@ -313,11 +315,11 @@ class _Function:
         self.reads[name] = _truth_as(annotation) if read is _truth else read
         return True
 
-    def _bind_rest(self, columns: Sequence[str], named: set[str]) -> None:
+    def _bind_rest(self, columns: Sequence[str], types: Mapping[str, str], named: set[str]) -> None:
         """What **kwargs gets; it is the last parameter. named: those before it."""
         rest = dict(self.style.passed)
         if self.style.name == "TRL":
-            kept = {name: _column(name, "") for name in columns if name not in ("prompt", "completion")}
+            kept = {name: _column(name, types.get(name, "")) for name in columns if name not in ("prompt", "completion")}
             rest = dict.fromkeys(TRUTHS, _truth) | kept | rest
             self.logs = list(_LOGS)
         elif set(_RESPONSES) & self.reads.keys():
@@ -371,18 +373,20 @@ class _Function:
         except Told as error:  # it did not keep to what it promises; another call could only hide that
             records = [self._failure(sample, error) for sample, _ in given]
         except (Exception, SystemExit) as error:
-            if len(given) > 1:  # the others need not suffer from the one that it raises for
+            if len(given) > 1 and not self.channel.failed(error):  # the others need not suffer from the one that it raises for
                 self._note_repeat(error, len(given))
                 for sample, _ in given:
                     self.score([sample], emit)
                 return
-            records = [self._failure(given[0][0], error)]
+            records = [self._failure(sample, error) for sample, _ in given]
         emit(records)
 
     def _note_repeat(self, error: BaseException, samples: int) -> None:
         if not self.noted_repeat:
-            print(f"note: reward function '{self.name}' raised {type(error).__name__} for {samples} samples; whenever "
-                  "it raises for several, it is called again with each of them alone", file=sys.stderr)  # fmt: skip
+            self.channel.note(
+                f"reward function '{self.name}' raised {type(error).__name__} for {samples} samples; whenever it raises "
+                "for several, it is called again with each of them alone"
+            )
         self.noted_repeat = True
 
     def _call(self, given: Sequence[_Given]) -> list[Record]:
@@ -433,6 +437,7 @@ class _Function:
         if broken:
             what = f"{error}{self._place()}"
         else:
+            self.channel.failed(error)
             code = _code_of(self.function)
             what = f"{type(error).__name__}: {error}" + where(error, code.co_filename if code else None)
         text = f"reward function '{self.name}', sample {sample.number}: {what}"
@@ -447,9 +452,9 @@ class _Several:
     name: str
     functions: list[_Function]
 
-    def bind(self, columns: Sequence[str]) -> None:
+    def bind(self, columns: Sequence[str], types: Mapping[str, str]) -> None:
         for function in self.functions:
-            function.bind(columns)
+            function.bind(columns, types)
 
     def score(self, samples: Sequence[_Sample], emit: _Emit) -> None:
         answered: list[dict[int, Record]] = []
@@ -476,17 +481,24 @@ class _Several:
         return summed
 
 
-def _prepare(function: RewardFunction, name: str | None, loop: _Loop) -> _Function | _Several:
+def _prepare(function: RewardFunction, name: str | None, channel: Channel, loop: _Loop) -> _Function | _Several:
     if isinstance(function, Mapping):
         if not function or len(function) > _MOST_PARTS:
             raise RewardError(f"a dict of reward functions has 1 to {_MOST_PARTS} of them, not {len(function)}")
-        parts = [_prepare_one(one, str(part), loop) for part, one in function.items()]
-        return _Several(name or "+".join(part.name for part in parts), parts)
-    return _prepare_one(function, name, loop)
+        parts = [_prepare_one(one, str(part), channel, loop) for part, one in function.items()]
+        return _Several(name or name_of(function), parts)
+    return _prepare_one(function, name, channel, loop)
 
 
-def _prepare_one(function: Any, name: str | None, loop: _Loop) -> _Function:
-    name = name or str(getattr(function, "__name__", type(function).__name__))
+def name_of(function: Any) -> str:
+    """What a function is called where nobody names it."""
+    if isinstance(function, Mapping):
+        return "+".join(map(str, function))
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _prepare_one(function: Any, name: str | None, channel: Channel, loop: _Loop) -> _Function:
+    name = name or name_of(function)
     if inspect.isclass(function):
         try:
             function = function()
@@ -501,9 +513,9 @@ def _prepare_one(function: Any, name: str | None, loop: _Loop) -> _Function:
         raise RewardError(f"reward function '{name}{inspect.signature(function)}' has parameters without a keyword")
     for style in _STYLES:
         if recognised := style.recognised & known:
-            return _Function(name, function, style, loop, f"the parameter {min(recognised)}")
+            return _Function(name, function, style, channel, loop, f"the parameter {min(recognised)}")
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return _Function(name, function, _STYLES[-1], loop, "only **kwargs")
+        return _Function(name, function, _STYLES[-1], channel, loop, "only **kwargs")
     raise RewardError(
         f"'{name}{inspect.signature(function)}' has the parameters of no reward function, which are (completions, …) "
         "in TRL's style, (data_source, solution_str, ground_truth, extra_info) or (data_sources, solution_strs, "
@@ -616,14 +628,22 @@ async def _all(waiting: Sequence[Coroutine[Any, Any, None]]) -> None:
 # ---- the protocol ----
 
 
-def _serve(function: RewardFunction, name: str | None, channel: Channel) -> None:
+def check(function: RewardFunction) -> None:
+    """Raises RewardError if it has the parameters of no reward function."""
+    _prepare(function, None, Channel(-1, -1), _Loop())
+
+
+def serve_on(
+    channel: Channel, function: RewardFunction, name: str | None = None, types: Mapping[str, str] | None = None
+) -> None:
+    """Scores what arrives until the channel is closed. types: of columns: int, float, bool or str."""
     loop = _Loop()
     try:
-        prepared = _prepare(function, name, loop)
+        prepared = _prepare(function, name, channel, loop)
         hello = channel.read_hello()
         if hello is None:
             return
-        prepared.bind(hello["columns"])
+        prepared.bind(hello["columns"], types or {})
         channel.write(line_of({"type": "hello", "protocol": PROTOCOL, "name": prepared.name}))
         while (message := channel.read()) is not None:
             _score(prepared, message, channel)
@@ -653,10 +673,10 @@ def _main(arguments: Sequence[str]) -> int:
         print("usage: python -m transfer_dock.rewards FILE.py:NAME", file=sys.stderr)
         return 2
     leave_own_folder()
-    channel = Channel(_WHAT)  # first of all, since the file may print while it is imported
+    channel = Channel.standard(_WHAT)  # first of all, since the file may print while it is imported
     try:
         function, name = find(arguments[0], "a function")
-        _serve(function, name, channel)
+        serve_on(channel, function, name)
     except ProgramError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
