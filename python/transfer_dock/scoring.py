@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from transfer_dock.arguments import ListOf, seconds
 from transfer_dock.errors import (
@@ -52,12 +53,13 @@ def score(
     api_key: str | None = None,
     add_special_tokens: bool = True,
     timeout: float = 600.0,
+    direct: bool = False,
 ) -> list[Score]:
     """The log-probabilities of all tokens of prompts, which are texts, or lists of token ids.
 
     url: the server's, such as "http://127.0.0.1:8000". top: how many of the most likely tokens to give beside each.
     model: its name, where the server has several. add_special_tokens: whether a text begins with what the tokenizer puts
-    before one. timeout: seconds to wait for an answer to 64 prompts.
+    before one. timeout: seconds to wait for an answer to 64 prompts. direct: not through a proxy.
 
     Raises InvalidArgument for what the server refuses, Unavailable if none answers, Unimplemented if it gives no
     log-probabilities of prompts, and other errors of a dock as they fit.
@@ -67,7 +69,7 @@ def score(
     if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
         raise InvalidArgument("'api_key' has more than printable ASCII characters")
     wait = seconds("timeout", timeout)
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+    headers = headers_with(api_key)
     fields: dict[str, Any] = {
         "max_tokens": 0, "prompt_logprobs": top, "return_token_ids": True, "add_special_tokens": add_special_tokens,
     }  # fmt: skip
@@ -78,7 +80,7 @@ def score(
     scores: list[Score] = []
     for begin in range(0, len(asked), _BATCH):
         batch = asked[begin : begin + _BATCH]
-        reply = _post(address, fields | {"prompt": batch}, headers, wait)
+        reply = post(address, fields | {"prompt": batch}, headers, wait, direct=direct)
         try:
             choices = sorted(reply["choices"], key=lambda choice: int(choice["index"]))
             found = [_score(choice, top) for choice in choices]
@@ -115,7 +117,26 @@ def _score(choice: dict[str, Any], top: int) -> Score:
     return score
 
 
-def _post(address: str, body: dict[str, Any], headers: dict[str, str], wait: float) -> Any:
+def headers_with(api_key: str | None) -> dict[str, str]:
+    """The headers of a request to a model's server."""
+    return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+
+
+def post(address: str, body: dict[str, Any], headers: dict[str, str], wait: float, *, direct: bool = False) -> Any:
+    """The JSON that a server answers. direct: not through a proxy. Raises errors of a dock."""
+    with reply_of(address, body, headers, wait, direct=direct) as answer:
+        told = answer.read()
+    try:
+        return json.loads(told)
+    except (ValueError, RecursionError) as error:
+        raise InternalError(f"{address} answers with what is no JSON: {error}") from None
+
+
+@contextlib.contextmanager
+def reply_of(
+    address: str, body: dict[str, Any], headers: dict[str, str], wait: float, *, direct: bool = False
+) -> Iterator[IO[bytes]]:
+    """The reply of a server, to be read. direct: not through a proxy. Raises errors of a dock, also if reading it fails."""
     if not address.startswith(("http://", "https://")):
         raise InvalidArgument(f"'url' is {address!r}; give one such as 'http://127.0.0.1:8000'")
     # They take longer to import than the rest of the package.
@@ -124,9 +145,8 @@ def _post(address: str, body: dict[str, Any], headers: dict[str, str], wait: flo
     import urllib.request
 
     try:
-        request = urllib.request.Request(address, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=wait) as answer:
-            told = answer.read()
+        opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if direct else []))
+        answer = opener.open(urllib.request.Request(address, json.dumps(body).encode(), headers), timeout=wait)
     except urllib.error.HTTPError as error:
         with error:
             why = _message(error.read(1 << 16).decode(errors="replace"))
@@ -136,9 +156,10 @@ def _post(address: str, body: dict[str, Any], headers: dict[str, str], wait: flo
     except (OSError, http.client.HTTPException) as error:  # URLError and timeouts, too
         raise Unavailable(f"{address} does not answer: {error}") from None
     try:
-        return json.loads(told)
-    except (ValueError, RecursionError) as error:
-        raise InternalError(f"{address} answers with what is no JSON: {error}") from None
+        with answer:
+            yield answer
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"{address} does not answer: {error}") from None
 
 
 def _message(told: str) -> str:
