@@ -10,22 +10,14 @@ with dock.take("train", "trainer", max=2) as rows:
     print(rows["prompt"].tolist(), rows["reward"].numpy())
 """
 
+import importlib as _importlib
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from transfer_dock import _native as _native
-from transfer_dock import hub as hub
 from transfer_dock import ray as ray
 from transfer_dock._native import Cancel, Column, Rows
 from transfer_dock.calls import Partition
-from transfer_dock.config import (
-    Config,
-    ConfigWarning,
-    DPOConfig,
-    GRPOConfig,
-    PPOConfig,
-    RewardConfig,
-    SFTConfig,
-)
 from transfer_dock.dock import Dock, Taken
 from transfer_dock.errors import (
     AlreadyExists,
@@ -51,6 +43,36 @@ from transfer_dock.stages import Runner, Stage, StageCounts, StageError, run, st
 from transfer_dock.status import ConsumerStatus, ListedRow, PartitionStatus, RowStatus
 from transfer_dock.watching import watch
 
+if _TYPE_CHECKING:
+    from transfer_dock import hub as hub
+    from transfer_dock._training import TrainOutput, TrainingError
+    from transfer_dock.config import Config, ConfigWarning, DPOConfig, GRPOConfig, PPOConfig, RewardConfig, SFTConfig
+    from transfer_dock.models import Model, ModelServer, serve_model
+    from transfer_dock.trainers import DPOTrainer, GRPOTrainer, PPOTrainer, RewardTrainer, SFTTrainer, TrainerCallback
+
+# Names that a dock does not need are imported when they are first used: they would take half of the time of the import.
+_LATER = {
+    "_training": ("TrainOutput", "TrainingError"),
+    "config": ("Config", "ConfigWarning", "DPOConfig", "GRPOConfig", "PPOConfig", "RewardConfig", "SFTConfig"),
+    "models": ("Model", "ModelServer", "serve_model"),
+    "trainers": ("DPOTrainer", "GRPOTrainer", "PPOTrainer", "RewardTrainer", "SFTTrainer", "TrainerCallback"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "hub":
+        return _importlib.import_module("transfer_dock.hub")
+    for module, names in _LATER.items():
+        if name in names:
+            found = globals()[name] = getattr(_importlib.import_module(f"transfer_dock.{module}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 # A child connects anew; see docs/python.md.
 _os.register_at_fork(
     before=_native._before_fork,
@@ -67,50 +89,61 @@ __all__ = [
     "AlreadyExists",
     "Cancel",
     "Cancelled",
+    "column",
     "Column",
     "ColumnType",
     "Config",
     "ConfigWarning",
     "ConsumerStatus",
-    "DPOConfig",
     "DataLoss",
     "DeadlineExceeded",
     "Dock",
     "DockError",
     "DockServer",
+    "DPOConfig",
+    "DPOTrainer",
     "EndOfData",
     "FailedPrecondition",
     "GRPOConfig",
+    "GRPOTrainer",
+    "hub",
     "InternalError",
     "InvalidArgument",
     "ListedRow",
+    "Model",
+    "ModelServer",
     "NO_GROUP",
     "NotFound",
-    "PPOConfig",
     "Partition",
     "PartitionStatus",
     "PermissionDenied",
+    "PPOConfig",
+    "PPOTrainer",
+    "ray",
     "ResourceExhausted",
     "RewardConfig",
-    "RowStatus",
+    "RewardTrainer",
     "Rows",
-    "SFTConfig",
+    "RowStatus",
+    "run",
     "Runner",
     "Score",
+    "score",
+    "serve",
+    "serve_model",
     "Server",
+    "SFTConfig",
+    "SFTTrainer",
+    "stage",
     "Stage",
     "StageCounts",
     "StageError",
     "Taken",
+    "TrainerCallback",
+    "TrainingError",
+    "TrainOutput",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
-    "column",
-    "hub",
-    "ray",
-    "run",
-    "score",
-    "serve",
-    "stage",
     "watch",
 ]

@@ -22,7 +22,7 @@ WRITTEN = ("bf16", "fp16", "loss_type", "importance_sampling_level")
 # Fields for the trainers in Python, of which a run knows nothing.
 OF_TRAINERS = (
     *("push_to_hub", "hub_model_id", "hub_token", "hub_private_repo", "hub_revision"),
-    *("report_to", "run_name", "disable_tqdm"),
+    *("report_to", "run_name", "disable_tqdm", "model_revision", "revision", "model_init_kwargs"),
 )
 # Fields that combine() makes keys of.
 COMBINED = (
@@ -144,6 +144,7 @@ class Combination:
         self._answers = has("rollout.n")
         self._optim = [each for each in ("optim", "actor.optim", "critic.optim") if has(f"{each}.lr")]
         self.keys: dict[str, Value] = {}
+        self.notes: list[str] = []  # for people
 
     def combine(self, samples: int | None, processes: int) -> dict[str, Value]:
         """The keys. `samples` are those of the training data, if that is known."""
@@ -225,14 +226,13 @@ class Combination:
         given = self._fields.get("max_steps", -1)
         if given > 0:
             in_step = self._optimizer_steps()
+            steps = math.ceil(given / in_step)
             if given % in_step != 0:
-                near = given // in_step * in_step
-                right = f"{near} or {near + in_step}" if near else str(in_step)
-                raise InvalidArgument(
-                    f"max_steps = {given} optimizer steps are no whole steps of the run, which have {in_step} each; "
-                    f"the nearest that are: {right}"
+                self.notes.append(
+                    f"max_steps = {given} becomes {steps * in_step}: a step of the run, of {self._now('data.train_batch_size')} "
+                    f"prompts, has {in_step} optimizer steps; per_device_train_batch_size makes it smaller"
                 )
-            self._add("max_steps", "trainer.total_training_steps", given // in_step)
+            self._add("max_steps", "trainer.total_training_steps", steps)
         elif "num_train_epochs" in self._fields:
             self._add("num_train_epochs", "trainer.total_epochs", self._fields["num_train_epochs"])
         if "total_episodes" in self._fields:

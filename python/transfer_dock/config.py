@@ -181,7 +181,10 @@ class Config(Keys):
             other = Config(recipe)
             other.update({**self._values, **self._fields})
             return other.to_keys(samples=samples, processes=processes)
-        combined = _trl.Combination(self._fields, self._values, self._get, self._is_known).combine(samples, processes)
+        combination = _trl.Combination(self._fields, self._values, self._get, self._is_known)
+        combined = combination.combine(samples, processes)
+        for note in combination.notes:
+            warnings.warn(note, ConfigWarning, stacklevel=_frames_of_package())
         return self._values | combined
 
     def to_yaml_dict(self, *, samples: int | None = None, processes: int = 1) -> dict[str, Any]:
@@ -344,7 +347,7 @@ class Config(Keys):
         if name == "optim" and isinstance(value, str):
             _trl.check_optimizer(value)
             return
-        if isinstance(value, Mapping) and (place is None or place.kind != "ignored"):
+        if isinstance(value, Mapping) and (place is None or place.kind not in ("ignored", "trainer")):
             for each, inner in value.items():
                 self._set(f"{name}.{each}", inner)
             return

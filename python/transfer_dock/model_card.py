@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transfer_dock.config import Config
@@ -33,9 +33,10 @@ _OF_MACHINE = ("threads", "intra_op_threads", "device", "trainer.run_dir", "trai
 _CACHED = re.compile(r"(?:models|datasets)--([^/]+?)(?:--([^/]+))?/snapshots/")
 
 
-def model_card(run: str | os.PathLike[str]) -> str:
+def model_card(run: str | os.PathLike[str], datasets: Sequence[str] = ()) -> str:
     """The text of a card, from a run's folder: what it trained from, what it measured, and with which settings.
 
+    datasets: names on the Hub of what was trained on, beside those that the run's configuration tells of.
     Raises NotFound if it is no run's folder.
     """
     folder = pathlib.Path(run)
@@ -45,12 +46,12 @@ def model_card(run: str | os.PathLike[str]) -> str:
     steps = MetricsFile(folder / "metrics.jsonl", -1)
     read = [step for block in iter(steps.read, []) for step in block]
     base = _name_in_cache(config.model.path)
-    datasets = sorted({name for file in config.data.train_files if (name := _name_in_cache(str(file)))})
+    named = sorted({*datasets, *(name for file in config.data.train_files if (name := _name_in_cache(str(file))))})
     lines = [
-        *_front_matter(config, base, datasets),
+        *_front_matter(config, base, named),
         f"# {folder.resolve().name}",
         "",
-        _told(config, base, datasets, len([step for step in read if step.number > 0])),
+        _told(config, base, named, len([step for step in read if step.number > 0])),
         "",
         *_validation(folder, read),
         *_steps(read),

@@ -67,9 +67,13 @@ class Screen:
             self._handle: Any = None
 
     @property
+    def in_notebook(self) -> bool:
+        return self._notebook is not None
+
+    @property
     def is_live(self) -> bool:
         """Whether a table takes the place of the last one."""
-        return self._notebook is not None or self._stream.isatty()
+        return self.in_notebook or self._stream.isatty()
 
     def draw(self, text: Callable[[], str], html: Callable[[], str]) -> None:
         if self._notebook is not None:
@@ -85,6 +89,10 @@ class Screen:
         self._stream.write(f"{over}{drawn}\n")
         self._stream.flush()
         self._lines = drawn.count("\n") + 1
+
+    def keep(self) -> None:
+        """What was drawn stays: something is written below it."""
+        self._lines = 0
 
 
 def _is_over(partitions: Mapping[str, PartitionStatus]) -> bool:
