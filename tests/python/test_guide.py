@@ -20,12 +20,13 @@ def programs(page: str) -> list[str]:
 
 def run(program: str, folder: pathlib.Path | None = None) -> str:
     return subprocess.run(
-        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=LONG, cwd=folder
+        [sys.executable, "-c", program], cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=LONG
     ).stdout
 
 
 def test_the_guide_does_what_it_says(tmp_path: pathlib.Path) -> None:
-    local, served, handle, stages, batches, configuration, coroutines = programs("docs/python.md")
+    # The first is that of test_training_trainers.py.
+    _, configuration, local, served, handle, stages, batches, coroutines = programs("docs/python.md")
     assert run(local) == "[0. 1.]\n"
     # The same with a server: its lines in place of the local dock.
     assert "dock = td.Dock.local()\n" in local
@@ -54,7 +55,7 @@ def test_the_guide_of_controllers_does_what_it_says(tmp_path: pathlib.Path) -> N
 
 
 def test_the_readme_does_what_it_says() -> None:
-    (program,) = programs("README.md")
+    _, program = programs("README.md")  # the first is that of test_training_trainers.py
     assert run(program) == "['37+85=', '12+30='] [1. 0.]\n"
 
 
