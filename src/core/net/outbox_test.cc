@@ -1,4 +1,4 @@
-// What is sent over a stream that takes any number of bytes at once.
+// Bytes that an outbox sends over a stream that takes any number of them at once.
 #include "core/net/outbox.h"
 
 #include <gmock/gmock.h>

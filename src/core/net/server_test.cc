@@ -1,4 +1,4 @@
-// Who may come in, and what servers do for those who have and those who have not.
+// Admission of connections, and what servers do for those that are admitted and those that are not.
 #include "core/net/server.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ constexpr auto kFailed = absl::StatusCode::kFailedPrecondition, kInvalid = absl:
 
 std::string SocketPath() { return absl::StrCat(testing::TempDir(), "net-", getpid(), ".sock"); }
 
-// What a server answers to these first bytes.
+// Answer of a server to these first bytes.
 absl::Status AnswerTo(const std::string& address, const std::string& bytes) {
   RawClient client(address);
   client.Send(bytes);
@@ -191,7 +191,7 @@ TEST(Server, ReadsNothingFromAClientThatDoesNotReadAndGoesOnWhenItDoes) {
   ExpectEchoes(other);
   const int64_t handled = server.seen.messages;
   EXPECT_LT(sent - static_cast<size_t>(handled) * echo.size(), 16u << 20) << "in the buffers of sockets";
-  // What was sent of the last one stays a part of it.
+  // The sent part of the last one stays a part.
   const size_t whole = sent / echo.size();
   for (size_t i = 0; i < whole; ++i) {
     const auto answer = client.Receive();
@@ -259,7 +259,7 @@ TEST(Server, EndsWhileClientsSendAndDoNotRead) {
   }
 }
 
-// What a server says that is to listen like this.
+// Error of a server that is to listen like this.
 absl::Status WhyNot(const TcpOptions& options) { return EchoServer().server->ListenOnTcp(options); }
 
 std::vector<std::string> WarningsOf(const TcpOptions& options) {

@@ -31,8 +31,8 @@ class PlainStream final : public Stream {
 
   absl::StatusOr<size_t> Read(std::span<const iovec> into) override {
     awaits_ = POLLIN;
-    constexpr size_t kMostFiles = 16;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFiles * sizeof(int))> control;
+    constexpr size_t kMaxFiles = 16;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxFiles * sizeof(int))> control;
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(into.data());
     message.msg_iovlen = into.size();

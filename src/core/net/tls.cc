@@ -88,8 +88,8 @@ bool SetUp(SSL_CTX* context) {
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(context,
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-  constexpr long kMostOfAPeersChain = 32 << 10;
-  SSL_CTX_set_max_cert_list(context, kMostOfAPeersChain);
+  constexpr long kMaxPeerChainBytes = 32 << 10;
+  SSL_CTX_set_max_cert_list(context, kMaxPeerChainBytes);
   return SSL_CTX_set_num_tickets(context, 0) == 1 && SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
          SSL_CTX_set_cipher_list(context, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1;
 }

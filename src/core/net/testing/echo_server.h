@@ -20,7 +20,7 @@ inline constexpr uint8_t kEcho = 40;  // comes back
 inline constexpr uint8_t kFill = 41;  // u64: comes back, and behind it so many bytes of data
 inline constexpr uint32_t kMaxEchoBytes = 1 << 20;
 
-// What an echo server has seen; thread-safe.
+// Counts of an echo server. Thread-safe.
 struct Seen {
   std::atomic<int64_t> hellos = 0, messages = 0, data_bytes = 0, closed = 0;
 };
