@@ -108,7 +108,7 @@ class Child:
 
     def signal(self, number: int) -> None:
         """Does nothing if it has ended."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, ValueError):  # closed by the program, or by end()
             self._process.stdin.write(bytes([number]))  # type: ignore[union-attr]
 
     def output(self) -> list[str]:

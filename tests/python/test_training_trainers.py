@@ -437,6 +437,9 @@ def test_a_child_goes_on_where_nobody_listens(tmp_path: pathlib.Path) -> None:
     ended = Child([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], fails)
     assert ended.wait(LONG) == -signal.SIGKILL
     assert Child(["/none"], fails).wait(LONG) == 1
+    for _ in range(2):
+        child.end(0.0)
+        child.signal(signal.SIGINT)  # does nothing any more
 
 
 def test_a_model_generates_chats_and_scores(tmp_path: pathlib.Path) -> None:
