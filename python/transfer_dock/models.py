@@ -62,6 +62,7 @@ def serve_model(
     name: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
     device: str = "cpu",
+    dtype: str = "auto",
     threads: int = 0,
     revision: str | None = None,
     options: Sequence[str] = (),
@@ -70,12 +71,13 @@ def serve_model(
     """Serves a model over HTTP with OpenAI's interface, and returns when it answers.
 
     model: a folder, or a name on the Hub. port: 0: a free one. key: what clients must name. name: what clients call the
-    model; default: as it was given. options: further ones of `tdock serve`. timeout: seconds for the model to be read.
+    model; default: as it was given. dtype: as of Model(). options: further ones of `tdock serve`. timeout: seconds for the model to be read.
     Raises Unavailable with the server's reason if it does not start.
     """
     folder = model.folder if isinstance(model, Model) else hub.model_folder(os.fspath(model), revision=revision)
     command: list[str | os.PathLike[str]] = [executables.find("tdock-serve"), "serve", "--model", folder]
-    command += ["--host", host, "--port", str(port), "--device", device, "--threads", str(threads), "--drain", str(_DRAIN)]
+    command += ["--host", host, "--port", str(port), "--device", device, "--dtype", dtype]
+    command += ["--threads", str(threads), "--drain", str(_DRAIN)]
     command += ["--served-model-name", name or str(model if not isinstance(model, Model) else folder)]
     if adapter is not None:
         command += ["--adapter", os.fspath(adapter)]
@@ -125,12 +127,16 @@ class Model:
         *,
         adapter: str | os.PathLike[str] | None = None,
         device: str = "cpu",
+        dtype: str = "auto",
         threads: int = 0,
         revision: str | None = None,
     ) -> None:
-        """model: a folder, or a name on the Hub. adapter: a folder of low-rank adapters. threads: 0: one for each core."""
+        """model: a folder, or a name on the Hub. adapter: a folder of low-rank adapters. threads: 0: one for each core.
+
+        dtype: "float32", "bfloat16", on a GPU "float16"; "auto": the dtype of the model's files if the device is fast in it.
+        """
         self.folder = hub.model_folder(os.fspath(model), revision=revision)
-        self._options: dict[str, Any] = {"adapter": adapter, "device": device, "threads": threads}
+        self._options: dict[str, Any] = {"adapter": adapter, "device": device, "dtype": dtype, "threads": threads}
         self._server: ModelServer | None = None
         self._starting = threading.Lock()
 

@@ -64,6 +64,7 @@ Json MadeWith(const FileWork& work, const PromptArguments& prompts, const Json& 
           {"tokens of the prompts", text::Hex(input.tokens)},
           {"samples", work.samples},
           {"in_order", work.arguments.in_order},
+          {"dtype", c10::toString(work.model.decoder.compute_type())},
           {"int8", work.int8},
           {"seed", sampling.seed},
           {"temperature", sampling.temperature},

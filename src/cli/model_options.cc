@@ -2,7 +2,10 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/env.h"
@@ -15,6 +18,20 @@ namespace tdock::cli {
 namespace {
 
 constexpr char kModelGroup[] = "How the model is run";
+
+constexpr std::pair<const char*, std::optional<at::ScalarType>> kDtypes[] = {
+    {"auto", std::nullopt}, {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
+
+std::vector<std::string> DtypeNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, dtype] : kDtypes) names.emplace_back(name);
+  return names;
+}
+
+std::optional<at::ScalarType> DtypeNamed(const std::string& text) {
+  return std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const auto& each) { return text == each.first; })
+      ->second;
+}
 
 int ThreadsOf(const ModelArguments& arguments, const engine::ModelFolder& folder) {
   at::set_num_threads(1);
@@ -31,6 +48,14 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
       .add_flag("--unmerged", arguments.unmerged,
                 "Compute the adapters beside the model's weights, instead of adding them to these first")
       ->needs(adapter);
+  command
+      .add_option(
+          "--dtype", arguments.dtype,
+          "Dtype of weights, activations, keys and values: auto, float32, bfloat16, or, on a GPU, float16; auto: "
+          "that of the model's files where the processor is not slower in it, else float32")
+      ->group(kModelGroup)
+      ->check(CLI::IsMember(DtypeNames()))
+      ->capture_default_str();
   command
       .add_flag(
           "--int8", arguments.int8,
@@ -62,7 +87,13 @@ absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments) {
     return absl::InvalidArgumentError(
         absl::StrCat("--int8 is for the CPU, and not for --device ", EscapeForMessage(arguments.device)));
   }
-  TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder, engine::LoadModelFolder(Env::Real(), arguments.model, device));
+  const std::optional<at::ScalarType> dtype = DtypeNamed(arguments.dtype);
+  if (dtype == at::kHalf && device.is_cpu()) {
+    return absl::InvalidArgumentError(
+        "--dtype float16 is for GPUs; the CPU computes in float32 or bfloat16, and --dtype auto chooses one");
+  }
+  TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder folder,
+                         engine::LoadModelFolder(Env::Real(), arguments.model, device, {.dtype = dtype}));
   if (!arguments.adapter.empty()) {
     TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, &folder.decoder));
     if (!arguments.unmerged) folder.decoder = folder.decoder.Merged();

@@ -16,6 +16,7 @@ struct ModelArguments {
   std::string model;
   std::string adapter;
   bool unmerged = false;
+  std::string dtype = "auto";
   bool int8 = false;
   std::string device = "cpu";
   int threads = 0;
@@ -30,7 +31,8 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
 // Those for a command that works on many answers at the same time.
 void AddBatchOptions(CLI::App& command, ModelArguments& arguments);
 
-// The errors of LoadModelFolder() and LoadAdapters(); InvalidArgument for --int8 on a GPU. Throws c10::Error
+// The errors of LoadModelFolder() and LoadAdapters(); InvalidArgument for --int8 on a GPU, and for --dtype float16 on
+// the CPU. Throws c10::Error
 // if memory is exhausted.
 absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments);
 

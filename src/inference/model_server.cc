@@ -500,6 +500,7 @@ void ServerOfModel::Models(const Exchange& exchange) {
                     {"created", absl::ToUnixSeconds(started_)},
                     {"owned_by", "tdock"},
                     {"max_model_len", model_.context_length},
+                    {"dtype", model_.dtype},
                     {"instance", model_.instance},
                     {"weight_version", updates_->version()}});
   }

@@ -34,6 +34,7 @@ struct ServedModel {
   SamplingAsk preferred = {};
   // Engines of the same model, one for each replica. Whoever serves has them for itself.
   std::vector<engine::Engine*> engines = {};
+  std::string dtype = {};     // in which they compute, such as "bfloat16"
   bool int8_weights = false;  // of these engines
   // The decoder of another folder for the same tokenizer, with the shapes of the one that is served, not packed.
   // Thread-safe.

@@ -145,6 +145,7 @@ struct TypedLoops {
 struct Loops {
   const char* instructions;
   int64_t tile_rows;      // the most rows of a tile of packed rows
+  int vector_bits;        // width of a register; 0 if any processor has these
   bool multiplies_pairs;  // of bfloat16 with bfloat16, instead of widening both
   TypedLoops<float> of_float;
   TypedLoops<c10::BFloat16> of_bfloat16;

@@ -42,6 +42,7 @@ extern const Loops kLoops;
 const Loops kLoops = {
     .instructions = kInstructions,
     .tile_rows = kTileRows,
+    .vector_bits = TDOCK_VECTOR_BITS,
     .multiplies_pairs = kMultipliesPairs,
     .of_float = kTypedLoops<float>,
     .of_bfloat16 = kTypedLoops<BFloat16>,

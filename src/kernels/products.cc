@@ -182,4 +182,6 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 
 bool MultipliesBFloat16Fast() { return BestLoops().multiplies_pairs; }
 
+bool HasFastBFloat16() { return BestLoops().vector_bits > 0; }
+
 }  // namespace tdock::kernels

@@ -21,4 +21,7 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 // Whether this processor multiplies bfloat16 faster than float32.
 bool MultipliesBFloat16Fast();
 
+// True if this processor computes in bfloat16 at least as fast as in float32: it multiplies or widens whole vectors.
+bool HasFastBFloat16();
+
 }  // namespace tdock::kernels

@@ -72,7 +72,7 @@ def model_shapes(layers=1):
     return shapes
 
 
-def write_tensors(path, shapes, seed=0, own=None):
+def write_tensors(path, shapes, seed=0, own=None, dtype="F32"):
     """Random numbers, but for those of `own`: the name of a tensor to its numbers by their place."""
     numbers = random.Random(seed)
     header, data = {}, bytearray()
@@ -82,8 +82,9 @@ def write_tensors(path, shapes, seed=0, own=None):
         for place, value in (own or {}).get(name, {}).items():
             values[place] = value
         begin = len(data)
-        data += values.tobytes()
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
+        # The upper halves of float32 are bfloat16.
+        data += values.tobytes() if dtype == "F32" else array.array("H", array.array("H", values.tobytes())[1::2]).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
@@ -381,6 +382,17 @@ class Generate(WithModel):
         exact, rounded = self.answers(*asked)[0], self.answers(*asked, "--int8")[0]
         self.assertNotEqual(rounded["log_probs"], exact["log_probs"])
         self.assertAlmostEqual(rounded["log_probs"][0], exact["log_probs"][0], delta=0.1)
+
+    def test_a_model_is_computed_in_its_own_dtype_unless_another_is_asked_for(self):
+        model = write_model(self.own / "bfloat16", torch_dtype="bfloat16")
+        write_tensors(model / "model.safetensors", model_shapes(), 0, dtype="BF16")
+        asked = ["--model", model, "--prompt", "abc", "--max-new-tokens", "8", "--ignore-eos"]
+        own, wide = self.answers(*asked, "--dtype", "bfloat16"), self.answers(*asked, "--dtype", "float32")
+        self.assertNotEqual(own[0]["log_probs"], wide[0]["log_probs"])
+        self.assertAlmostEqual(own[0]["log_probs"][0], wide[0]["log_probs"][0], delta=0.1)
+        self.assertIn(self.answers(*asked), (own, wide))  # by the processor
+        self.assertEqual(self.answers("--prompt", "abc"), self.answers("--prompt", "abc", "--dtype", "float32"))
+        self.assertIn("--dtype auto", self.refused("generate", *asked, "--dtype", "float16"))
 
     def test_few_rows_and_little_memory_only_make_it_slower(self):
         # A position takes 16 · 2 · 16 numbers of 4 bytes, so that there is room for 512 of them, of 6 · 153.

@@ -53,6 +53,7 @@ OtherWeights::OtherWeights(const engine::ModelFolder& served)
     : tokenizer_(*served.tokenizer),
       config_(served.decoder.config()),
       device_(served.decoder.device()),
+      dtype_(served.decoder.dtype()),
       used_tokens_(served.decoder.used_tokens()),
       has_adapters_(!served.decoder.NamedAdapters().empty()) {
   for (const auto& [name, weight] : served.decoder.NamedWeights()) shapes_.emplace_back(name, weight.sizes().vec());
@@ -75,7 +76,8 @@ absl::Status OtherWeights::Check(const engine::ModelFolder& given) const {
 
 absl::StatusOr<model::Decoder> OtherWeights::Load(const std::string& folder) const {
   return trainer::Guarded([&]() -> absl::StatusOr<model::Decoder> {
-    TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder given, engine::LoadModelFolder(Env::Real(), folder, device_));
+    TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder given,
+                           engine::LoadModelFolder(Env::Real(), folder, device_, {.dtype = dtype_}));
     TDOCK_RETURN_IF_ERROR(Check(given));
     return std::move(given.decoder);
   });
@@ -87,7 +89,7 @@ absl::StatusOr<model::Decoder> OtherWeights::Blank() const {
         "the model is served with adapters beside its weights (--unmerged), which cannot be changed");
   }
   return trainer::Guarded([&]() -> absl::StatusOr<model::Decoder> {
-    model::Decoder decoder = model::Decoder::Uninitialised(config_, device_);
+    model::Decoder decoder = model::Decoder::Uninitialised(config_, device_, dtype_);
     decoder.LimitVocabulary(used_tokens_);
     return decoder;
   });

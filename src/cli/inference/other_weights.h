@@ -33,6 +33,7 @@ class OtherWeights {
   const text::Tokenizer& tokenizer_;
   const model::ModelConfig config_;
   const at::Device device_;
+  const at::ScalarType dtype_;
   const int64_t used_tokens_;
   const bool has_adapters_;
   std::vector<std::pair<std::string, std::vector<int64_t>>> shapes_;  // of the weights, by name

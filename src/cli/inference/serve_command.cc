@@ -34,6 +34,7 @@
 #include "inference/model_server.h"
 #include "kernels/parallel.h"
 #include "model/decoder/device.h"
+#include "model/tensor_torch/convert.h"
 #include "text/replies/reply_forms.h"
 #include "trainer/stages/guard.h"
 
@@ -167,6 +168,7 @@ inference::ServedModel Describe(const ServeArguments& arguments, const ServeInpu
     served.has_reasoning = text::HasReasoning(served.reply_form, *served.chat_template);
   }
   for (const auto& replica : replicas) served.engines.push_back(&replica->engine());
+  served.dtype = std::string(Name(ToDType(model.decoder.compute_type()).value()));
   served.int8_weights = arguments.model.int8;
   const auto others = std::make_shared<const OtherWeights>(model);
   served.load = [others](const std::string& folder) { return others->Load(folder); };
@@ -223,13 +225,14 @@ absl::Status Serve(const ServeArguments& arguments) {
   const auto replicas = MakeReplicas(arguments, inputs->model);
   inference::ServedModel model = Describe(arguments, *inputs, replicas);
   HandOver(std::move(inputs->model.decoder), replicas);
-  const std::string name = model.names.front();
+  const std::string name = model.names.front(),
+                    computes_in = absl::StrCat(model.dtype, model.int8_weights ? " with weights in int8" : "");
   const auto server = inference::ModelServer::Start(std::move(model), *std::move(options));
   TDOCK_RETURN_IF_ERROR(Refused(server.status()));
   const std::string host =
       absl::StrContains(arguments.host, ':') ? absl::StrCat("[", arguments.host, "]") : arguments.host;
-  std::cerr << absl::StrCat("Serving ", EscapeUnprintable(name), " at http://", EscapeUnprintable(host), ":",
-                            (*server)->port(), "\n")
+  std::cerr << absl::StrCat("Serving ", EscapeUnprintable(name), " in ", computes_in, " at http://",
+                            EscapeUnprintable(host), ":", (*server)->port(), "\n")
             << std::flush;
   while (!asked_to_end) std::this_thread::sleep_for(absl::ToChronoMilliseconds(kLookForSignal));
   std::cerr << "Ending: requests in progress have " << arguments.drain << " s; another signal ends them\n";

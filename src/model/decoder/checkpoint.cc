@@ -12,6 +12,7 @@
 #include "core/base/json_text.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "model/decoder/device.h"
 #include "model/decoder/weight_check.h"
 #include "model/decoder/weight_names.h"
 #include "model/decoder/weights.h"
@@ -66,6 +67,12 @@ class Placement {
       TDOCK_RETURN_IF_ERROR(CheckTiedHead(head, NameThere(shapes.front().first)));
     }
     return check.Status("config.json");
+  }
+
+  // The dtype of the first weight, which a model's others share.
+  DType dtype() const {
+    const std::string there = NameThere(Decoder::WeightShapes(config_).front().first);
+    return files_.Find(there)->Info(there).dtype;
   }
 
   absl::Status Read(const std::string& name, at::Tensor& weight) const {
@@ -124,7 +131,7 @@ absl::StatusOr<Decoder> LoadCheckpoint(Env& env, const std::string& folder, cons
   TDOCK_ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::Open(env, folder));
   const Placement placement(files, config, stored_head);
   if (absl::Status status = placement.Check(); !status.ok()) return Annotate(status, files.path());
-  Decoder decoder = Decoder::Uninitialised(config, device, options.dtype);
+  Decoder decoder = Decoder::Uninitialised(config, device, options.dtype.value_or(FastType(placement.dtype(), device)));
   for (auto& [name, weight] : decoder.NamedWeights()) {
     if (placement.IsNew(name)) {
       Decoder::InitialiseValueHead(options.seed, weight);

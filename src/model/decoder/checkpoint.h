@@ -14,7 +14,8 @@
 namespace tdock::model {
 
 struct LoadOptions {
-  at::ScalarType dtype = at::kFloat;  // that the weights are converted to
+  // Dtype that the weights are converted to; nullopt: FastType() of the files' dtype.
+  std::optional<at::ScalarType> dtype = at::kFloat;
   // A decoder with a value head, even from a checkpoint with a token head, which is then ignored, and the value head is
   // drawn from `seed` as in Decoder::Random().
   bool value_head = false;

@@ -13,11 +13,14 @@
 
 #include "core/base/testing/fails.h"
 #include "core/base/testing/limited_env.h"
+#include "kernels/products.h"
+#include "model/decoder/device.h"
 #include "model/decoder/testing/devices.h"
 #include "model/decoder/testing/models.h"
 #include "model/decoder/weights.h"
 #include "model/files/safetensors.h"
 #include "model/files/testing/files.h"
+#include "model/tensor_torch/convert.h"
 #include "nlohmann/json.hpp"
 
 namespace tdock::model {
@@ -136,6 +139,21 @@ TEST_P(CheckpointTest, ConvertsHalfPrecisionToFloat32) {
       EXPECT_TRUE(SameBits(read[i].second, weights[i].second.to(at::kFloat))) << weights[i].first;
     }
   }
+}
+
+TEST_P(CheckpointTest, KeepsItsDtypeIfTheDeviceIsFastInIt) {
+  const Decoder decoder = TinyDecoder(TinyConfig(Architecture::kQwen2, /*tied_head=*/true), 1, GetParam());
+  for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    ASSERT_TRUE(SaveCheckpoint(env_, folder_.path(), decoder, {.dtype = stored}).ok());
+    const auto loaded = LoadCheckpoint(env_, folder_.path(), GetParam(), {.dtype = std::nullopt});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->dtype(), FastType(ToDType(stored).value(), GetParam()));
+    EXPECT_EQ(loaded->compute_type(), loaded->dtype());
+  }
+  EXPECT_EQ(FastType(DType::kF32, GetParam()), at::kFloat);
+  EXPECT_EQ(FastType(DType::kF16, at::kCPU), at::kFloat);
+  EXPECT_EQ(FastType(DType::kBF16, at::kCPU), kernels::HasFastBFloat16() ? at::kBFloat16 : at::kFloat);
+  EXPECT_EQ(FastType(DType::kF16, at::kCUDA), at::kHalf);
 }
 
 class CheckpointFiles : public testing::Test {

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/utf8.h"
+#include "kernels/products.h"
+#include "model/tensor_torch/convert.h"
 
 namespace tdock::model {
 namespace {
@@ -23,6 +25,12 @@ int CudaDevices() { return at::hasCUDA() ? static_cast<int>(at::detail::getCUDAH
 std::atomic<int> default_gpu = 0;
 
 }  // namespace
+
+at::ScalarType FastType(DType stored, const at::Device& device) {
+  const bool is_fast = !device.is_cpu() || (stored == DType::kBF16 && kernels::HasFastBFloat16());
+  const bool is_half = stored == DType::kBF16 || stored == DType::kF16;
+  return is_half && is_fast ? ToScalarType(stored).value() : at::kFloat;
+}
 
 void SetDefaultGpu(int index) { default_gpu = index; }
 

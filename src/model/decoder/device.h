@@ -2,16 +2,22 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tdock/dtype.h"
 
 namespace tdock::model {
 
 // "cpu", "cuda" or "cuda:1". InvalidArgument for anything else, and for a missing GPU, naming the existing ones.
 absl::StatusOr<at::Device> ParseDevice(const std::string& text);
+
+// The dtype to compute in with weights that are stored in `stored`: that dtype if the device is not slower in it than
+// in float32, else float32. A CPU has bfloat16 if it has vectors for it, and never float16.
+at::ScalarType FastType(DType stored, const at::Device& device);
 
 // From now on "cuda" is that GPU of this machine, counted anew where there are fewer: for one of several processes
 // here. Otherwise it is the first.

@@ -153,7 +153,8 @@ struct RunParts {
     if (run.servers.used()) {
       // By then the run has its folder.
       return MakeLateEngine([&run, ends = end_tokens, vocab_size = policy.decoder.used_tokens()] {
-        return MakeServerEngine(ServerOptions(run.servers, run.trainer.run_dir, run.model.path, ends, vocab_size));
+        return MakeServerEngine(
+            ServerOptions(run.servers, run.trainer.run_dir, run.model.path, run.model.compute_dtype, ends, vocab_size));
       });
     }
     engine::EngineOptions options = engine(rollout);

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/utf8.h"
+#include "model/tensor_torch/convert.h"
 
 namespace tdock::trainer {
 namespace {
@@ -76,8 +77,8 @@ void BindRolloutServers(config::Spec& spec, RolloutServersSection& s) {
 }
 
 ServerEngineOptions ServerOptions(const RolloutServersSection& section, const std::string& run_dir,
-                                  const std::string& model_path, const std::vector<int32_t>& end_tokens,
-                                  int64_t vocab_size) {
+                                  const std::string& model_path, at::ScalarType compute_dtype,
+                                  const std::vector<int32_t>& end_tokens, int64_t vocab_size) {
   return {.urls = section.urls,
           .urls_file = section.file,
           .model = section.model,
@@ -92,6 +93,7 @@ ServerEngineOptions ServerOptions(const RolloutServersSection& section, const st
           .timeout = absl::Seconds(section.timeout),
           .answer_timeout = absl::Seconds(section.answer_timeout),
           .tries = section.retries + 1,
+          .dtype = std::string(Name(ToDType(compute_dtype).value())),
           .end_tokens = end_tokens,
           .vocab_size = vocab_size};
 }

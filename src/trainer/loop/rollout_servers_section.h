@@ -1,6 +1,8 @@
 // rollout.servers, and what belongs to it: servers that answer the prompts of a run.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,9 +32,9 @@ struct RolloutServersSection {
 void BindRolloutServers(config::Spec& spec, RolloutServersSection& section);
 
 // What an engine of them is made with, for a model with so many tokens. Folders of weights are in `run_dir` unless the
-// section says otherwise, and have the tokenizer of `model_path`, if there is one.
+// section says otherwise, and have the tokenizer of `model_path`, if there is one. Servers compute in `compute_dtype`.
 ServerEngineOptions ServerOptions(const RolloutServersSection& section, const std::string& run_dir,
-                                  const std::string& model_path, const std::vector<int32_t>& end_tokens,
-                                  int64_t vocab_size);
+                                  const std::string& model_path, at::ScalarType compute_dtype,
+                                  const std::vector<int32_t>& end_tokens, int64_t vocab_size);
 
 }  // namespace tdock::trainer

@@ -229,6 +229,12 @@ TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
                          {foreign.url(), "rollout.server_weights", lacks.url(), "no \"token_ids\""}));
   EXPECT_THAT(std::string(all.message()), testing::Not(HasSubstr(fits.url() + ":")));
 
+  auto bfloat16 = Options({fits.url()});
+  bfloat16.dtype = "bfloat16";
+  EXPECT_THAT(
+      CheckServers(bfloat16, 48, kNoStop).status(),
+      Fails(absl::StatusCode::kFailedPrecondition, {fits.url(), "float32", "model.compute_dtype", "--dtype bfloat16"}));
+
   // One that is away is no reason to wait.
   const SilentPort closed(/*listens=*/false);
   const std::string& away = closed.url();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/base/utf8.h"
 #include "trainer/rollout_servers/server_client.h"
 #include "trainer/rollout_servers/server_engine.h"
 #include "trainer/rollout_servers/server_list.h"
@@ -31,6 +32,12 @@ class ServerProbe {
     if (card_.max_model_len > 0 && card_.max_model_len < longest) {
       return absl::InvalidArgumentError(absl::StrCat(server_.shown(), ": its context has ", card_.max_model_len,
                                                      " tokens, and prompts with their answers have up to ", longest));
+    }
+    if (!card_.dtype.empty() && !options_.dtype.empty() && card_.dtype != options_.dtype) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          server_.shown(), ": it computes in ", EscapeForMessage(card_.dtype), ", and this run in ", options_.dtype,
+          " (model.compute_dtype), so its answers would follow from other numbers; start it with --dtype ",
+          options_.dtype));
     }
     TDOCK_RETURN_IF_ERROR(TakesWeights());
     return Answers();

@@ -30,6 +30,7 @@ absl::string_view PathOf(AnswerForm form);
 struct ServerCard {
   std::string model = {};
   int64_t max_model_len = 0;                   // tokens, with the prompt; 0: it does not say
+  std::string dtype = {};                      // in which it computes, such as "bfloat16"; empty: it does not say
   std::string instance = {};                   // another one after each start; empty: it does not say
   std::optional<int64_t> weight_version = {};  // its own number
   ServerKind kind = ServerKind::kOther;
