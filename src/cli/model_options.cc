@@ -62,6 +62,14 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
           "Round the weights to 8 bits, in groups of 32 with a scale each: faster where few answers are worked on at "
           "the same time, and a little less exact; on the CPU")
       ->group(kModelGroup);
+  command
+      .add_option("--speculative-tokens", arguments.speculative_tokens,
+                  "Maximum number of tokens that are guessed in a step from what the prompt or the answer has said "
+                  "before: where few answers are worked on at the same time, repetitions come faster; the answers stay "
+                  "the same; 0: none")
+      ->group(kModelGroup)
+      ->check(CLI::Range(int64_t{0}, int64_t{64}))
+      ->capture_default_str();
   command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->group(kModelGroup)->capture_default_str();
   command.add_option("--threads", arguments.threads, "Threads that divide the work; 0: one per core, or one on a GPU")
       ->group(kModelGroup)
@@ -108,6 +116,7 @@ ServedModel::ServedModel(const ModelArguments& arguments, const engine::ModelFol
                                .workers = &workers_,
                                .tokenizer = folder.tokenizer.get(),
                                .cache_bytes = arguments.cache_mib << 20,
+                               .speculative_tokens = arguments.speculative_tokens,
                                .int8_weights = arguments.int8}) {}
 
 }  // namespace tdock::cli

@@ -22,6 +22,7 @@ struct ModelArguments {
   int threads = 0;
   int64_t max_rows = engine::EngineOptions().max_rows;
   int64_t cache_mib = 0;
+  int64_t speculative_tokens = 7;
 };
 
 // `names` are those of the option for the model's folder, such as "--model". `arguments` must live until the command

@@ -85,6 +85,12 @@ struct EngineOptions {
   int64_t cache_bytes = 0;
   // The most tokens of a step; prompts are read in pieces that fit. At least 1.
   int64_t max_step_tokens = 2048;
+  // Maximum number of tokens of a step that are guesses: what followed the last tokens of an answer where these stood
+  // before, in its prompt or in itself. They pass through the model with those tokens, and each that is the token which
+  // is then chosen saves a step. So the answers are those without guesses, bit for bit in batch-invariant mode. A step
+  // has no guesses if it has more than so many other tokens, an answer none if its tokens have penalties or a
+  // constraint. 0: no step has any.
+  int64_t speculative_tokens = 0;
   // New requests wait until all answers in progress have ended: static batching, to compare with.
   bool one_batch_at_a_time = false;
   // In batch-invariant mode, weights are rounded to int8 by groups of 32 (kernels::PackedFormat): less to read for each
@@ -105,6 +111,8 @@ struct EngineStats {
   int64_t computed_tokens = 0;                      // that passed through the model
   int64_t shared_tokens = 0;                        // of prompts, that did not have to, because others began alike
   int64_t preemptions = 0;                          // answers that were sent back because the cache was full
+  int64_t guessed_tokens = 0;                       // of EngineOptions::speculative_tokens
+  int64_t right_guesses = 0;                        // that were the tokens which were chosen
   absl::Duration computing = absl::ZeroDuration();  // what passes took, from tokens to the next ones, of its clock
   int64_t running = 0, waiting = 0;                 // answers
   model::CacheUse cache = {};

@@ -112,10 +112,10 @@ void EngineCore::MakeCache(const model::Decoder& decoder) {
   } else {
     cache_ = std::make_unique<PagedCache>(config_, values, pages);
   }
-  scheduler_ =
-      std::make_unique<Scheduler>(*cache_, SchedulerLimits{.max_rows = options_.max_rows,
-                                                           .max_step_tokens = options_.max_step_tokens,
-                                                           .one_batch_at_a_time = options_.one_batch_at_a_time});
+  scheduler_ = std::make_unique<Scheduler>(*cache_, SchedulerLimits{.max_rows = options_.max_rows,
+                                                                    .max_step_tokens = options_.max_step_tokens,
+                                                                    .one_batch_at_a_time = options_.one_batch_at_a_time,
+                                                                    .speculative_tokens = options_.speculative_tokens});
 }
 
 void EngineCore::Add(std::unique_ptr<OpenRequest> request, std::vector<Answer>& ended) {
@@ -198,9 +198,13 @@ void EngineCore::AddScores(PassResult& result, int64_t version, std::vector<Answ
   }
 }
 
-void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<News>& news) {
+bool EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<News>& news) {
   Sequence& sequence = *chosen.sequence;
-  if (!std::isfinite(chosen.log_prob)) return End(sequence, NotFinite(sequence), ended);
+  const auto end = [&](absl::Status status) {
+    End(sequence, std::move(status), ended);
+    return false;
+  };
+  if (!std::isfinite(chosen.log_prob)) return end(NotFinite(sequence));
   OpenRequest& request = *sequence.request;
   Completion& completion = sequence.completion;
   sequence.tokens.push_back(chosen.token);
@@ -219,16 +223,32 @@ void EngineCore::Append(Chosen& chosen, int64_t version, std::vector<Answer>& en
   if (constraint != nullptr && constraint->complete()) {  // whatever stop texts its text has
     completion.finish_reason = FinishReason::kStop;
     completion.finished = true;
-    return End(sequence, absl::OkStatus(), ended);
+    return end(absl::OkStatus());
   }
   const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.choosing->params.max_new_tokens ||
                     sequence.size() >= config_.context_length();
   const bool may_end = constraint == nullptr || constraint->may_end();
   absl::Status status = request.choosing->ends.Update(completion, full, may_end, sequence.stop_texts.get());
-  if (!status.ok() || completion.finished || full) return End(sequence, std::move(status), ended);
+  if (!status.ok() || completion.finished || full) return end(std::move(status));
   if (request.request.token_budget > 0 && sequence.new_tokens == request.request.token_budget) {
     completion.finish_reason = FinishReason::kBudget;
-    End(sequence, absl::OkStatus(), ended);
+    return end(absl::OkStatus());
+  }
+  return true;
+}
+
+void EngineCore::AppendAll(PassResult& result, int64_t version, std::vector<Answer>& ended, std::vector<News>& news) {
+  bool was_right = false;  // the guess before this token, and the answer goes on
+  for (Chosen& next : result.chosen) {
+    if (next.ahead > 0 && !was_right) continue;
+    Sequence& sequence = *next.sequence;
+    const bool goes_on = Append(next, version, ended, news);
+    was_right = goes_on && next.guess == next.token;
+    if (!goes_on || !next.guess) continue;
+    sequence.guess_length = was_right ? sequence.guess_length + 1 : std::max<int64_t>(sequence.guess_length / 2, 1);
+    if (!was_right) continue;
+    ++sequence.cached;  // has passed through the model as a guess
+    ++done_.right_guesses;
   }
 }
 
@@ -277,7 +297,8 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
   done_.computing += clock().Now() - begun;
   ++done_.steps;
   for (const Piece& piece : pieces) {
-    done_.computed_tokens += piece.count;
+    done_.computed_tokens += piece.size();
+    done_.guessed_tokens += std::ssize(piece.guesses);
     scheduler_->Done(piece);
   }
   for (PassResult& result : results) {
@@ -289,7 +310,7 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
         StartFollowers(sequence);
       }
     }
-    for (Chosen& next : result.chosen) Append(next, version, ended, news);
+    AppendAll(result, version, ended, news);
   }
 }
 

@@ -54,7 +54,9 @@ class EngineCore {
   std::vector<PassResult> RunPasses(const model::Decoder& decoder, std::span<Piece> pieces);
   void EndLate(std::vector<Answer>& ended);
   void AddScores(PassResult& result, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
-  void Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
+  // False if the answer has ended with it.
+  bool Append(Chosen& chosen, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
+  void AppendAll(PassResult& result, int64_t version, std::vector<Answer>& ended, std::vector<News>& news);
   void StartFollowers(Sequence& leader);
   void End(Sequence& sequence, absl::Status status, std::vector<Answer>& ended);
   void EndAll(OpenRequest& request, FinishReason reason, std::vector<Answer>& ended);

@@ -90,6 +90,7 @@ class Schedules : public testing::TestWithParam<Mode> {
     options.max_step_tokens = static_cast<int64_t>(1 + rng.Below(40));
     options.dense_cache = rng.Below(5) == 0;
     options.one_batch_at_a_time = rng.Below(6) == 0;
+    options.speculative_tokens = static_cast<int64_t>(rng.Below(3) * rng.Below(8));
     if (rng.Below(3) != 0) {
       options.cache_bytes =
           static_cast<int64_t>(3 + rng.Below(8)) * PagedCache::PageBytes(decoder.config(), decoder.compute_type());
@@ -182,6 +183,8 @@ void Schedules::Run(uint64_t seed, EngineStats& total) {
   ASSERT_EQ(stats.cache.held_bytes, stats.cache.kept_bytes) << "seed " << seed << ": nobody has it any more";
   total.preemptions += stats.preemptions;
   total.shared_tokens += stats.shared_tokens;
+  total.guessed_tokens += stats.guessed_tokens;
+  total.right_guesses += stats.right_guesses;
 }
 
 TEST_P(Schedules, OfRequestsPreemptionsSharedPrefixesAndAbortsAtRandomChangeNoToken) {
@@ -192,6 +195,8 @@ TEST_P(Schedules, OfRequestsPreemptionsSharedPrefixesAndAbortsAtRandomChangeNoTo
   }
   EXPECT_GT(total.preemptions, 100);
   EXPECT_GT(total.shared_tokens, 1000);
+  EXPECT_GT(total.right_guesses, 200);
+  EXPECT_GT(total.guessed_tokens - total.right_guesses, 200) << "wrong ones";
 }
 
 }  // namespace

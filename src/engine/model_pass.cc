@@ -20,6 +20,8 @@ namespace {
 struct Row {
   Sequence* sequence = nullptr;
   int64_t logits = 0;
+  int64_t ahead = 0;  // see Chosen
+  std::optional<int32_t> guess = {};
 };
 
 int64_t RopeLength(const Piece& piece) { return piece.sequence->request->rope_length; }
@@ -30,6 +32,10 @@ model::TokenBatch BatchOf(std::span<const Piece> pieces, const at::Device& devic
     for (int64_t i = piece.sequence->cached; i < piece.sequence->cached + piece.count; ++i) {
       tokens.push_back(piece.sequence->tokens[static_cast<size_t>(i)]);
       positions.push_back(i);
+    }
+    for (const int32_t guess : piece.guesses) {
+      tokens.push_back(guess);
+      positions.push_back(positions.back() + 1);
     }
   }
   const auto row = [&](const std::vector<int64_t>& values) {
@@ -43,16 +49,20 @@ std::vector<Row> RowsOf(std::span<const Piece> pieces, std::vector<int64_t>& pla
   std::vector<Row> rows;
   int64_t end = 0;
   for (const Piece& piece : pieces) {
-    end += piece.count;
+    const int64_t begin = std::exchange(end, end + piece.size());
     Sequence* const sequence = piece.sequence;
     if (!sequence->IsReadWith(piece.count) || !sequence->request->wants_tokens()) continue;
     const auto number = static_cast<int64_t>(places.size());
-    places.push_back(end - 1);
-    rows.push_back({sequence, number});
+    const auto guesses = std::ssize(piece.guesses);
+    for (int64_t ahead = 0; ahead <= guesses; ++ahead) {
+      Row& row = rows.emplace_back(Row{.sequence = sequence, .logits = number + ahead, .ahead = ahead});
+      if (ahead < guesses) row.guess = piece.guesses[static_cast<size_t>(ahead)];
+      places.push_back(begin + piece.count - 1 + ahead);
+    }
     if (sequence != sequence->request->leader() || !sequence->completion.tokens.empty()) continue;
     for (const auto& other : sequence->request->sequences) {
       const bool follows = other->state == Sequence::State::kFollows && other->completion.tokens.empty();
-      if (follows) rows.push_back({other.get(), number});
+      if (follows) rows.push_back({.sequence = other.get(), .logits = number});
     }
   }
   return rows;
@@ -79,7 +89,7 @@ std::vector<ScoredPrompt> ScorePrompts(const model::Decoder& decoder, const at::
       prompts.push_back({.request = &request});
       top = std::max(top, *request.request.prompt_log_probs);
     }
-    begin += piece.count;
+    begin += piece.size();
   }
   if (places.empty()) return prompts;
   const at::Tensor places_N = at::tensor(places, at::kLong).to(decoder.device());
@@ -106,8 +116,8 @@ void Choose(const at::Tensor& logits_RV, std::span<const Row> rows, std::vector<
   bool in_order = true;
   for (const Row& row : rows) {
     const Sequence& sequence = *row.sequence;
-    sampled.push_back({UnitInterval(DeriveSeed(sequence.stream, static_cast<uint64_t>(sequence.size()))),
-                       static_cast<int64_t>(sequence.completion.tokens.size()), &sequence.counts,
+    sampled.push_back({UnitInterval(DeriveSeed(sequence.stream, static_cast<uint64_t>(sequence.size() + row.ahead))),
+                       static_cast<int64_t>(sequence.completion.tokens.size()) + row.ahead, &sequence.counts,
                        sequence.constraint != nullptr ? sequence.constraint->Allowed() : std::span<const uint64_t>()});
     in_order = in_order && row.logits == static_cast<int64_t>(index.size());
     index.push_back(row.logits);
@@ -118,6 +128,8 @@ void Choose(const at::Tensor& logits_RV, std::span<const Row> rows, std::vector<
       all ? logits_RV : logits_RV.index_select(0, at::tensor(index, at::kLong).to(logits_RV.device())), sampled);
   for (size_t r = 0; r < rows.size(); ++r) {
     chosen.push_back({.sequence = rows[r].sequence,
+                      .ahead = rows[r].ahead,
+                      .guess = rows[r].guess,
                       .token = static_cast<int32_t>(choices.tokens[r]),
                       .log_prob = choices.log_probs[r]});
     if (!choices.top.empty()) chosen.back().top = std::move(choices.top[r]);
@@ -129,7 +141,7 @@ void Choose(const at::Tensor& logits_RV, std::span<const Row> rows, std::vector<
 PassResult RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces) {
   const at::NoGradGuard no_grad;
   std::vector<model::CachedPart> parts;
-  for (const Piece& piece : pieces) parts.push_back({piece.sequence->cache, piece.sequence->cached, piece.count});
+  for (const Piece& piece : pieces) parts.push_back({piece.sequence->cache, piece.sequence->cached, piece.size()});
   const std::unique_ptr<model::CachePass> pass = cache.Begin(std::move(parts));
   const at::Tensor hidden = decoder.Hidden(BatchOf(pieces, decoder.device()), pass.get()).squeeze(0);
   std::vector<int64_t> places;

@@ -1,6 +1,8 @@
 // One pass of some sequences through the model, and the tokens that follow. Internal to this module.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,8 @@ namespace tdock::engine {
 // The next token of a sequence. log_prob is not finite where the logits are not.
 struct Chosen {
   Sequence* sequence = nullptr;
+  int64_t ahead = 0;                  // number of guesses before it, which are right or it does not count
+  std::optional<int32_t> guess = {};  // of it; the tokens chosen after it count if it is right
   int32_t token = 0;
   float log_prob = 0;
   std::vector<TokenLogProb> top = {};
@@ -31,9 +35,10 @@ struct PassResult {
   std::vector<ScoredPrompt> scored = {};
 };
 
-// Puts the pieces' tokens into the cache, and chooses a token for each sequence that is then read to its end, and for
-// those that follow it. Changes no sequence and no request. The pieces have the same OpenRequest::rope_length if the
-// model's positions depend on it. Passes over different sequences may run at the same time.
+// Puts the pieces' tokens and guesses into the cache, and chooses a token for each sequence that is then read to its
+// end, and for those that follow it; after each guess another one, in their order. Changes no sequence and no request.
+// The pieces have the same OpenRequest::rope_length if the model's positions depend on it. Passes over different
+// sequences may run at the same time.
 PassResult RunPass(const model::Decoder& decoder, model::KvCache& cache, std::span<const Piece> pieces);
 
 // Divides the pieces of a step into passes. On the CPU, for a decoder that is not batch-invariant, at least two where

@@ -181,6 +181,8 @@ void MakeSequences(OpenRequest& open, uint64_t arrival, const model::ModelConfig
     sequence->arrival = arrival++;
     sequence->state = Sequence::State::kFollows;
     sequence->shares = open.rope_length == 0;
+    sequence->longest = LongestOf(request, config);
+    sequence->may_guess = !request.constrain && !choosing.sampler.needs_counts();
     sequence->tokens = request.prompt.tokens;
     sequence->tokens.insert(sequence->tokens.end(), so_far.tokens.begin(), so_far.tokens.end());
     sequence->stream = DeriveSeed(seed, static_cast<uint64_t>(sample));

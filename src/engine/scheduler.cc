@@ -3,8 +3,25 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace tdock::engine {
+namespace {
+
+// Up to `most` tokens that followed the last few where these stood before; of several places the latest.
+std::vector<int32_t> GuessNext(std::span<const int32_t> tokens, int64_t most) {
+  constexpr size_t kLongest = 3, kShortest = 2;
+  for (size_t length = std::min(kLongest, tokens.size()); length >= kShortest; --length) {
+    const auto last = tokens.last(length), before = tokens.first(tokens.size() - 1);
+    const auto found = std::find_end(before.begin(), before.end(), last.begin(), last.end());
+    if (found == before.end()) continue;
+    const auto begin = found + static_cast<std::ptrdiff_t>(length);
+    return {begin, begin + std::min<std::ptrdiff_t>(most, tokens.end() - begin)};
+  }
+  return {};
+}
+
+}  // namespace
 
 void Scheduler::Add(Sequence& sequence) {
   sequence.state = Sequence::State::kWaits;
@@ -88,7 +105,7 @@ std::vector<Piece> Scheduler::Next() {
       ++preemptions_;
       break;
     }
-    pieces.push_back({&sequence, count});
+    pieces.push_back({.sequence = &sequence, .count = count});
     left -= count;
     ++next;  // those that were sent back were behind it
   }
@@ -97,7 +114,7 @@ std::vector<Piece> Scheduler::Next() {
   while (!waiting_.empty()) {
     Sequence& sequence = **waiting_.begin();
     if (left > 0 && Places() > 0 && Admit(sequence, left)) {
-      pieces.push_back({&sequence, std::min(sequence.size() - sequence.cached, left)});
+      pieces.push_back({.sequence = &sequence, .count = std::min(sequence.size() - sequence.cached, left)});
       left -= pieces.back().count;
       continue;
     }
@@ -117,7 +134,25 @@ std::vector<Piece> Scheduler::Next() {
     SendBack(last);
     ++preemptions_;
   }
+  Guess(pieces);
   return pieces;
+}
+
+void Scheduler::Guess(std::vector<Piece>& pieces) {
+  int64_t left = limits_.speculative_tokens + 1;
+  for (const Piece& piece : pieces) left -= piece.count;
+  for (Piece& piece : pieces) {
+    const Sequence& sequence = *piece.sequence;
+    if (!sequence.may_guess || sequence.completion.tokens.empty() || !sequence.IsReadWith(piece.count)) continue;
+    // The last token of an answer does not pass through the model.
+    const int64_t most = std::min({left, sequence.guess_length, sequence.longest - sequence.size() - 1});
+    if (most <= 0) continue;
+    std::vector<int32_t> guesses = GuessNext(sequence.tokens, most);
+    const auto count = static_cast<int64_t>(guesses.size());
+    if (count == 0 || !cache_.Reserve(sequence.cache, sequence.size() + count)) continue;
+    piece.guesses = std::move(guesses);
+    left -= count;
+  }
 }
 
 void Scheduler::Done(const Piece& piece) {

@@ -9,16 +9,20 @@
 
 namespace tdock::engine {
 
-// The next `count` tokens of a sequence. Room for them is reserved.
+// The next `count` tokens of a sequence, and guesses of those that follow. Room for all is reserved.
 struct Piece {
   Sequence* sequence = nullptr;
   int64_t count = 0;
+  std::vector<int32_t> guesses = {};  // empty unless these are the last tokens so far
+
+  int64_t size() const { return count + static_cast<int64_t>(guesses.size()); }
 };
 
 struct SchedulerLimits {
   int64_t max_rows = 0;         // sequences that run
   int64_t max_step_tokens = 0;  // in a step
   bool one_batch_at_a_time = false;
+  int64_t speculative_tokens = 0;  // in a step; see EngineOptions
 };
 
 // Sequences run in the order of their priorities and arrivals, as long as there is room; where the cache is full, the
@@ -38,7 +42,7 @@ class Scheduler {
   std::vector<Piece> Next();
   Sequence* too_long() const { return too_long_; }
 
-  // The step with a piece is over: its tokens are in the cache.
+  // The step with a piece is over: its tokens are in the cache. Its guesses do not count.
   void Done(const Piece& piece);
 
   // The cache shares nothing that it has, for other weights. Everything that runs waits again, to be read again, unless
@@ -53,6 +57,7 @@ class Scheduler {
 
  private:
   void SendBack(Sequence& sequence);
+  void Guess(std::vector<Piece>& pieces);
   bool MakeRoom(Sequence& sequence, int64_t length);
   // The places for sequences that begin to run now.
   int64_t Places();

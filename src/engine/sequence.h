@@ -37,6 +37,10 @@ struct Sequence {
   int64_t cached = 0;                // how many of them the cache has
   int64_t cache = -1;                // its number there, if it runs
 
+  int64_t longest = 0;       // maximum number of tokens
+  bool may_guess = false;    // see EngineOptions::speculative_tokens
+  int64_t guess_length = 4;  // maximum number of guesses in the next step: more if the last ones were right
+
   uint64_t stream = 0;     // of random numbers
   int64_t new_tokens = 0;  // since the request was added
   Completion completion = {};

@@ -83,12 +83,14 @@ void Metrics::CountWeightUpdate(absl::Duration duration) {
 }
 
 std::string Metrics::Text(const Gauges& gauges) {
-  double running = 0, waiting = 0, preemptions = 0, shared = 0, used = 0, budget = 0;
+  double running = 0, waiting = 0, preemptions = 0, shared = 0, guessed = 0, right = 0, used = 0, budget = 0;
   for (const engine::EngineStats& stats : gauges.engines) {
     running += static_cast<double>(stats.running);
     waiting += static_cast<double>(stats.waiting);
     preemptions += static_cast<double>(stats.preemptions);
     shared += static_cast<double>(stats.shared_tokens);
+    guessed += static_cast<double>(stats.guessed_tokens);
+    right += static_cast<double>(stats.right_guesses);
     used += static_cast<double>(stats.cache.held_bytes);
     budget += static_cast<double>(stats.cache.budget_bytes);
   }
@@ -102,6 +104,8 @@ std::string Metrics::Text(const Gauges& gauges) {
   impl_->Set("tdock_serve_answers_waiting", "Answers that wait for their turn.", waiting);
   impl_->Set("tdock_serve_preemptions", "Answers that were sent back because the cache was full.", preemptions);
   impl_->Set("tdock_serve_shared_prompt_tokens", "Tokens of prompts that were in the cache.", shared);
+  impl_->Set("tdock_serve_guessed_tokens", "Tokens that were guessed (--speculative-tokens).", guessed);
+  impl_->Set("tdock_serve_right_guesses", "Guesses that were the tokens which were then chosen.", right);
   impl_->Set("tdock_serve_cache_used_bytes", "Keys and values that are in use.", used);
   impl_->Set("tdock_serve_cache_budget_bytes", "Keys and values that there is room for.", budget);
   impl_->Set("tdock_serve_weights_version", "The version of the weights.", static_cast<double>(gauges.weights_version));
