@@ -1,26 +1,35 @@
-"""The Llama of 95 million parameters that all peers compute with, in the form that each reads. Ours has the same shape
-(MakeLlama95m); its weights are drawn from another generator."""
+"""The models that all peers compute with, in the form that each reads. Ours have the same shapes (MakeLlama95m, MakeSmolLm2);
+their weights are drawn from another generator."""
 
 import os
 from pathlib import Path
 
 import torch
-from shapes import VOCABULARY
+from shapes import VOCABULARIES
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def llama(dtype):
+SIZES = {
+    "llama": {
+        "hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "num_key_value_heads": 4, "tie_word_embeddings": False,
+    },
+    "smollm2": {
+        "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+        "num_key_value_heads": 3, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+
+
+def random_model(model, dtype):
     """In every dtype the same weights, rounded."""
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=768, intermediate_size=2304, num_hidden_layers=12, num_attention_heads=12,
-        num_key_value_heads=4, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=None,
-        eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=VOCABULARIES[model], max_position_embeddings=1024, bos_token_id=None, eos_token_id=None, **SIZES[model]
+    )
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    return model.to(DTYPES[dtype])
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().to(DTYPES[dtype])
 
 
 def made(path, make):
@@ -33,13 +42,13 @@ def made(path, make):
     return path
 
 
-def huggingface_folder(models, dtype):
-    return made(Path(models) / f"llama-{dtype}", lambda path: llama(dtype).save_pretrained(path))
+def huggingface_folder(models, model, dtype):
+    return made(Path(models) / f"{model}-{dtype}", lambda path: random_model(model, dtype).save_pretrained(path))
 
 
-def gguf_file(models, dtype, tokens=()):
-    """With the texts of tokens, in UTF-8, of which the last one ends a text; or with none."""
-    return made(Path(models) / f"llama-{dtype}.gguf", lambda path: write_gguf(path, dtype, tokens))
+def gguf_file(models, model, dtype, tokens=()):
+    """With the texts of tokens, in UTF-8, of which the last one ends a text; or with none. int8: Q8_0."""
+    return made(Path(models) / f"{model}-{dtype}.gguf", lambda path: write_gguf(path, model, dtype, tokens))
 
 
 # llama.cpp's name of each tensor of a layer (gguf-py/gguf/tensor_mapping.py).
@@ -94,10 +103,11 @@ def add_vocabulary(writer, tokens):
     writer.add_add_bos_token(False)
 
 
-def write_gguf(path, dtype, tokens=()):
+def write_gguf(path, model, dtype, tokens=()):
     import gguf
 
-    model = llama("float32")
+    kinds = gguf.GGMLQuantizationType
+    model = random_model(model, "float32")
     config = model.config
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
@@ -111,12 +121,14 @@ def write_gguf(path, dtype, tokens=()):
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
     add_vocabulary(writer, tokens)
-    products = gguf.GGMLQuantizationType.BF16 if dtype == "bfloat16" else gguf.GGMLQuantizationType.F32
+    products = {"float32": kinds.F32, "bfloat16": kinds.BF16, "int8": kinds.Q8_0}[dtype]
     for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
         weight = tensor.numpy()
         if "q_proj" in name or "k_proj" in name:
             weight = interleaved(weight, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
-        kind = products if weight.ndim == 2 else gguf.GGMLQuantizationType.F32
+        kind = products if weight.ndim == 2 else kinds.F32
         writer.add_tensor(gguf_name(name), gguf.quantize(weight, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

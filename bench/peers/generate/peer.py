@@ -3,7 +3,7 @@
     peer.py BENCHMARK --threads N --system NAME [--quick]      writes `ready`, then a figure for each SIGUSR1
     peer.py --check --system NAME                              writes the versions, or says why it does not run here
 
-A system is the module with_NAME.py: versions(), and settings(shape, threads, models), which are functions by a name for
+A system is the module with_NAME.py: versions(), DTYPES, unless they are FLOATS, and settings(shape, threads, models), which are functions by a name for
 people, each of which makes a decoder with two methods: start(prompts) forgets what was before, reads the prompts and
 returns the most likely next token of each; step(tokens) appends a token to each row and returns the next ones. The
 fastest settings are taken, as a short run of each tells, which is written to standard error.
@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from shapes import shape_of
+from shapes import FLOATS, shape_of
 
 TRIAL_STEPS = 12
 
@@ -78,6 +78,8 @@ def main():
             print(system.versions())
             return
         shape = shape_of(arguments.benchmark, arguments.quick)
+        if shape.dtype not in getattr(system, "DTYPES", FLOATS):
+            sys.exit(f"has no {shape.dtype} here")
     except (ImportError, ValueError) as error:
         sys.exit(str(error))
     prompts = shape.prompts()

@@ -3,15 +3,20 @@
 import dataclasses
 import random
 
-VOCABULARY = 8192
-DTYPES = ("float32", "bfloat16")
-WORK = ("generate/batch=1", "generate/batch=16", "generate/batch=64", "prefill/tokens=512")
-NAMES = tuple(f"{work}/dtype={dtype}" for work in WORK for dtype in DTYPES)
+VOCABULARIES = {"llama": 8192, "smollm2": 49152}  # by model
+FLOATS = ("float32", "bfloat16")
+BATCHES = tuple(f"batch={rows}/dtype={dtype}" for dtype in (*FLOATS, "int8") for rows in (1, 16, 64))
+NAMES = (
+    *(f"generate/{batch}" for batch in BATCHES),
+    *(f"generate/smollm2/{batch}" for batch in BATCHES),
+    *(f"prefill/tokens=512/dtype={dtype}" for dtype in FLOATS),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    dtype: str  # of weights, and of products where a system lets one choose
+    model: str
+    dtype: str  # of weights, and of products where a system lets one choose; int8: weights in 8 bits
     batch: int
     prompt: int  # tokens of each row
     new_tokens: int  # of each row; 1: reading the prompts is what is timed
@@ -24,9 +29,13 @@ class Shape:
     def length(self):
         return self.prompt + self.new_tokens
 
+    @property
+    def vocabulary(self):
+        return VOCABULARIES[self.model]
+
     def prompts(self):
         generator = random.Random(1)
-        return [[generator.randrange(VOCABULARY) for _ in range(self.prompt)] for _ in range(self.batch)]
+        return [[generator.randrange(self.vocabulary) for _ in range(self.prompt)] for _ in range(self.batch)]
 
 
 def shape_of(name, quick):
@@ -34,8 +43,9 @@ def shape_of(name, quick):
     if name not in NAMES:
         raise ValueError(f"there is no '{name}' here; there are {', '.join(NAMES)}")
     work, _, dtype = name.rpartition("/dtype=")
-    group, _, size = work.partition("/")
+    group, *model, size = work.split("/")
+    [model] = model or ["llama"]
     count = int(size.partition("=")[2])
     if group == "prefill":
-        return Shape(dtype, batch=1, prompt=16 if quick else count, new_tokens=1)
-    return Shape(dtype, batch=count, prompt=8 if quick else 32 if count == 1 else 128, new_tokens=4 if quick else 128)
+        return Shape(model, dtype, batch=1, prompt=16 if quick else count, new_tokens=1)
+    return Shape(model, dtype, batch=count, prompt=8 if quick else 32 if count == 1 else 128, new_tokens=4 if quick else 128)

@@ -6,9 +6,10 @@ import sys
 import llama_cpp
 import numpy as np
 from model import gguf_file
-from shapes import VOCABULARY
+from shapes import FLOATS
 
 FLASH_ATTENTION = {"flash attention": 1, "plain attention": 0}  # enum llama_flash_attn_type
+DTYPES = (*FLOATS, "int8")
 CACHES = {"float32": 0, "float16": 1, "bfloat16": 30}  # enum ggml_type
 
 
@@ -64,14 +65,14 @@ class Decoder:
         self.position += length
         if code := llama_cpp.llama_decode(self.context, self.batch):
             raise RuntimeError(f"llama_decode() returned {code}")
-        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits(self.context), (rows, VOCABULARY))
+        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits(self.context), (rows, self.shape.vocabulary))
         return logits.argmax(-1)[:, None]
 
 
 def settings(shape, threads, models):
     llama_cpp.llama_log_set(errors_only, None)
     llama_cpp.llama_backend_init()
-    path = str(gguf_file(models, shape.dtype)).encode()
+    path = str(gguf_file(models, shape.model, shape.dtype)).encode()
     model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
     if not model:
         raise RuntimeError(f"llama.cpp cannot read {path.decode()}")

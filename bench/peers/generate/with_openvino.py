@@ -15,16 +15,16 @@ def versions():
     return f"openvino {version('openvino')}, optimum-intel {version('optimum-intel')}"
 
 
-def export(models):
+def export(models, model):
     """In float32: the compiler rounds weights to the precision that it is asked for."""
     from optimum.intel import OVModelForCausalLM
 
     def make(path):
         OVModelForCausalLM.from_pretrained(
-            huggingface_folder(models, "float32"), export=True, compile=False, load_in_8bit=False
+            huggingface_folder(models, model, "float32"), export=True, compile=False, load_in_8bit=False
         ).save_pretrained(path)
 
-    return made(models / "llama-openvino", make) / "openvino_model.xml"
+    return made(models / f"{model}-openvino", make) / "openvino_model.xml"
 
 
 def keep_last_logits(model):
@@ -60,7 +60,7 @@ class Decoder:
 
 def settings(shape, threads, models):
     core = ov.Core()
-    model = core.read_model(export(models))
+    model = core.read_model(export(models, shape.model))
     keep_last_logits(model)
 
     def compiled(cache):

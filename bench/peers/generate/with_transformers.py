@@ -2,7 +2,7 @@
 
 import torch
 import transformers
-from model import llama
+from model import random_model
 from transformers import DynamicCache, StaticCache
 
 
@@ -32,7 +32,7 @@ class Decoder:
 
 def settings(shape, threads, models):
     torch.set_num_threads(threads)
-    model = llama(shape.dtype)
+    model = random_model(shape.model, shape.dtype)
     caches = {
         "growing cache": lambda: DynamicCache(config=model.config),
         "static cache": lambda: StaticCache(config=model.config, max_cache_len=shape.length),

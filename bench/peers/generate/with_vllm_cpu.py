@@ -51,7 +51,7 @@ def settings(shape, threads, models):
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{threads - 1}"
     os.environ["VLLM_CACHE_ROOT"] = str(models / "vllm")  # of what it compiles
     model = vllm.LLM(
-        model=str(huggingface_folder(models, shape.dtype)), dtype=shape.dtype, skip_tokenizer_init=True,
+        model=str(huggingface_folder(models, shape.model, shape.dtype)), dtype=shape.dtype, skip_tokenizer_init=True,
         max_model_len=1024, max_num_seqs=shape.batch, max_num_batched_tokens=max(shape.batch * shape.prompt, 1024),
         enable_prefix_caching=False, async_scheduling=False,
     )  # fmt: skip

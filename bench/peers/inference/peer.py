@@ -58,7 +58,7 @@ def model_file(models, dtype):
     if not path.exists():
         from model import gguf_file  # and torch
 
-        gguf_file(models, dtype, texts())
+        gguf_file(models, "llama", dtype, texts())
     return path
 
 

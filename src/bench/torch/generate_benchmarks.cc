@@ -22,6 +22,7 @@ struct Rollout {
   std::unique_ptr<Workers> workers;
   std::vector<int32_t> end_tokens = {};
   std::vector<engine::Request> requests = {};
+  bool int8_weights = false;
 
   void Ask(std::vector<int32_t> prompt, int64_t samples, int64_t max_new_tokens) {
     engine::Request& request = requests.emplace_back();
@@ -82,6 +83,7 @@ struct Rollout {
   std::unique_ptr<engine::Engine> MakeEngine(engine::EngineOptions options) const {
     options.end_tokens = end_tokens;
     options.workers = workers.get();
+    options.int8_weights = int8_weights;
     return std::make_unique<engine::Engine>(decoder, options);
   }
 
@@ -117,18 +119,26 @@ absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
   return Prepared{.run = Timed(std::move(rollout), settings.clock)};
 }
 
+// A model that decodes.
+struct Model {
+  model::Decoder (*make)(const at::Device& device, at::ScalarType dtype) = MakeLlama95m;
+  at::ScalarType dtype = at::kFloat;
+  bool int8_weights = false;
+};
+
 // No token ends an answer: all have the full length.
 absl::StatusOr<std::shared_ptr<Rollout>> LlamaRollout(const Settings& settings, int64_t answers,
-                                                      at::ScalarType dtype = at::kFloat) {
+                                                      const Model& model = {}) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
-  return std::make_shared<Rollout>(
-      Rollout{.decoder = MakeLlama95m(device, dtype), .workers = ShareSamples(settings.threads, answers)});
+  return std::make_shared<Rollout>(Rollout{.decoder = model.make(device, model.dtype),
+                                           .workers = ShareSamples(settings.threads, answers),
+                                           .int8_weights = model.int8_weights});
 }
 
 // The most likely tokens, as bench/peers/generate chooses them.
-absl::StatusOr<std::shared_ptr<Rollout>> GreedyRollout(const Settings& settings, at::ScalarType dtype, int64_t requests,
+absl::StatusOr<std::shared_ptr<Rollout>> GreedyRollout(const Settings& settings, const Model& model, int64_t requests,
                                                        int64_t prompt, int64_t new_tokens) {
-  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, LlamaRollout(settings, settings.threads, dtype));
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, LlamaRollout(settings, settings.threads, model));
   for (int64_t i = 0; i < requests; ++i) {
     rollout->Ask(RandomTokens(rollout->decoder, prompt, static_cast<uint64_t>(i)), 1, new_tokens);
     rollout->requests.back().sampling.temperature = 0;
@@ -137,10 +147,10 @@ absl::StatusOr<std::shared_ptr<Rollout>> GreedyRollout(const Settings& settings,
 }
 
 // bench/peers/generate/shapes.py has the same lengths.
-absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, at::ScalarType dtype, int64_t batch) {
+absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, const Model& model, int64_t batch) {
   const int64_t prompt = settings.quick ? 8 : batch == 1 ? 32 : 128, new_tokens = settings.quick ? 4 : 128;
   TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
-                         GreedyRollout(settings, dtype, batch, prompt, new_tokens));
+                         GreedyRollout(settings, model, batch, prompt, new_tokens));
   return Prepared{.run = [rollout, &clock = settings.clock] {
     return trainer::Guarded([&] { return rollout->DecodedTokensPerSecond(clock); });
   }};
@@ -149,7 +159,8 @@ absl::StatusOr<Prepared> PrepareBatch(const Settings& settings, at::ScalarType d
 absl::StatusOr<TimedRun> TimedPrefill(const Settings& settings, at::ScalarType dtype,
                                       std::optional<int64_t> prompt_log_probs) {
   const int64_t prompt = settings.quick ? 16 : 512;
-  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, GreedyRollout(settings, dtype, 1, prompt, 1));
+  TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
+                         GreedyRollout(settings, {.dtype = dtype}, 1, prompt, 1));
   rollout->requests.back().prompt_log_probs = prompt_log_probs;
   return [rollout, &clock = settings.clock] {
     return trainer::Guarded([&] { return rollout->PromptTokensPerSecond(clock); });
@@ -174,8 +185,7 @@ absl::StatusOr<Prepared> PrepareInvariant(const Settings& settings) {
   const int64_t prompt = settings.quick ? 8 : 128, new_tokens = settings.quick ? 4 : 64;
   std::vector<TimedRun> runs;
   for (const bool invariant : {true, false}) {
-    TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout,
-                           GreedyRollout(settings, at::kFloat, 16, prompt, new_tokens));
+    TDOCK_ASSIGN_OR_RETURN(const std::shared_ptr<Rollout> rollout, GreedyRollout(settings, {}, 16, prompt, new_tokens));
     rollout->decoder.SetBatchInvariant(invariant);
     runs.emplace_back([rollout, &clock = settings.clock] {
       return trainer::Guarded([&] { return rollout->DecodedTokensPerSecond(clock); });
@@ -227,12 +237,19 @@ std::vector<Benchmark> GenerateBenchmarks() {
                           }});
   };
   add("generate/arithmetic", "", PrepareArithmetic);
+  const auto add_batches = [&](const std::string& group, const Model& model, const std::string& suffix) {
+    for (const int64_t batch : {1, 16, 64}) {
+      add(absl::StrCat(group, "/batch=", batch, suffix), "",
+          [model, batch](const Settings& settings) { return PrepareBatch(settings, model, batch); });
+    }
+  };
+  for (const auto& [group, make] : {std::pair{"generate", &MakeLlama95m}, {"generate/smollm2", &MakeSmolLm2}}) {
+    add_batches(group, {.make = make, .dtype = at::kFloat}, "/dtype=float32");
+    add_batches(group, {.make = make, .dtype = at::kBFloat16}, "/dtype=bfloat16");
+    add_batches(group, {.make = make, .dtype = at::kBFloat16, .int8_weights = true}, "/dtype=int8");
+  }
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const std::string suffix = dtype == at::kFloat ? "/dtype=float32" : "/dtype=bfloat16";
-    for (const int64_t batch : {1, 16, 64}) {
-      add(absl::StrCat("generate/batch=", batch, suffix), "",
-          [dtype, batch](const Settings& settings) { return PrepareBatch(settings, dtype, batch); });
-    }
     add(absl::StrCat("prefill/tokens=512", suffix), "",
         [dtype](const Settings& settings) { return PreparePrefill(settings, dtype); });
     add(absl::StrCat("prefill/log_probs", suffix), "the prompt without its log-probabilities",

@@ -44,6 +44,20 @@ model::ModelConfig Llama95mConfig() {
   return config;
 }
 
+model::ModelConfig SmolLm2Config() {
+  model::ModelConfig config;
+  config.vocab_size = 49'152;
+  config.hidden_size = 576;
+  config.intermediate_size = 1536;
+  config.num_layers = 30;
+  config.num_heads = 9;
+  config.num_kv_heads = 3;
+  config.head_dim = 64;
+  config.max_positions = 1024;
+  config.tied_head = true;
+  return config;
+}
+
 model::ModelConfig Llama1bConfig() {
   model::ModelConfig config;
   config.vocab_size = 128'256;
@@ -85,6 +99,10 @@ absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device) {
 
 model::Decoder MakeLlama95m(const at::Device& device, at::ScalarType dtype) {
   return model::Decoder::Random(Llama95mConfig(), kSeed, device, dtype);
+}
+
+model::Decoder MakeSmolLm2(const at::Device& device, at::ScalarType dtype) {
+  return model::Decoder::Random(SmolLm2Config(), kSeed, device, dtype);
 }
 
 model::Decoder MakeLlama1b(const at::Device& device) {

@@ -30,6 +30,10 @@ absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device);
 // inside, 8,192 tokens, an untied head. In every dtype the same weights, rounded.
 model::Decoder MakeLlama95m(const at::Device& device, at::ScalarType dtype = at::kFloat);
 
+// A Llama of the shape of SmolLM2-135M with random weights: 30 layers, 576 wide, 9 heads, 3 key and value heads, 1536
+// wide inside, 49,152 tokens, the head tied to the embedding.
+model::Decoder MakeSmolLm2(const at::Device& device, at::ScalarType dtype);
+
 // A Llama of 1.2 billion parameters with random weights in bfloat16, shaped like Llama 3.2 1B: 16 layers, 2048 wide, 32
 // heads, 8 key and value heads, 8192 wide inside, 128,256 tokens, the head tied to the embedding.
 model::Decoder MakeLlama1b(const at::Device& device);
