@@ -12,6 +12,8 @@
 #include "core/base/process_memory.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "kernels/limits.h"
+#include "model/tensor_torch/convert.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/save_freq.h"
 #include "trainer/preflight/passes.h"
@@ -475,6 +477,11 @@ std::string KeysToRaise(const MemoryEstimate& estimate) {
   return keys;
 }
 
+std::string ArithmeticOf(const model::Decoder& decoder) {
+  const auto dtype = std::string(Name(ToDType(decoder.compute_type()).value()));
+  return decoder.HasKernels() ? absl::StrCat(dtype, " by ", kernels::Instructions()) : dtype;
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& inputs,
@@ -495,6 +502,7 @@ absl::StatusOr<MemoryEstimate> EstimateMemory(Recipe& recipe, const RunInputs& i
   const Phase& most = *std::max_element(phases.begin(), phases.end(),
                                         [](const Phase& a, const Phase& b) { return a.bytes() < b.bytes(); });
   MemoryEstimate estimate{.where = decoder.device().str(),
+                          .arithmetic = ArithmeticOf(decoder),
                           .when = most.when,
                           .parts = estimator.Held(resident),
                           .available = {},

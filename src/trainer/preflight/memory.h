@@ -38,8 +38,9 @@ struct TrainingShare {
 };
 
 struct MemoryEstimate {
-  std::string where;  // "cpu": the resident set of the process; "cuda:0": the memory of that device
-  std::string when;   // the part of the run that needs most: "training"
+  std::string where;       // "cpu": the resident set of the process; "cuda:0": the memory of that device
+  std::string arithmetic;  // dtype of activations, and instructions of the kernels: "bfloat16 by avx512_bf16"
+  std::string when;        // the part of the run that needs most: "training"
   std::vector<MemoryPart> parts;
   int64_t peak = 0;  // their sum
   // What a checkpoint takes beside them on the CPU, in the steps in which it is written; 0 where none is before the

@@ -358,7 +358,9 @@ TEST_F(PreflightTest, CountsThePassesOfValidation) {
 }
 
 TEST_F(PreflightTest, HalfPrecisionKeepsWhatItWidensOnTheCpu) {
-  ASSERT_TRUE(Look("sft", Reversals(false), {"model.compute_dtype=bfloat16"}).ok());
+  const auto report = Look("sft", Reversals(false), {"model.compute_dtype=bfloat16"});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(report->memory.arithmetic, testing::StartsWith("bfloat16 by "));
   absl::StatusOr<Outline> outline = OutlineOf(*inputs_.decoder, inputs_.tokenizer->vocab_size(), 12);
   ASSERT_TRUE(outline.ok()) << outline.status();
   EXPECT_TRUE(outline->widened.attention);

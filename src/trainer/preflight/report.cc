@@ -79,7 +79,7 @@ absl::StatusOr<std::string> SamplesText(const DataFigures& data, const text::Tok
 
 std::string MemoryText(const MemoryEstimate& memory) {
   std::string text = absl::StrCat("\nmemory ", memory.shares.empty() ? "" : "of rank 0 ", "at its peak, while ",
-                                  memory.when, " (", memory.where, ")\n");
+                                  memory.when, " (", memory.where, ", ", memory.arithmetic, ")\n");
   int width = 18;
   for (const MemoryPart& part : memory.parts) width = std::max(width, static_cast<int>(part.name.size()));
   for (const MemoryPart& part : memory.parts) {
