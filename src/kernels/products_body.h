@@ -135,6 +135,13 @@ inline __attribute__((always_inline)) void AddAllPairs(const float* x,
                                                        int64_t inputs, const std::byte* next,
                                                        Sums<kRows, kVectors>& sums) {
   const int64_t pairs = DividedUp(inputs, 2);
+  // Of one type, without the address of a sum being taken: otherwise the compiler keeps the sums in memory.
+  __m512 of[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) of[r][v] = static_cast<__m512>(sums.of[r][v]);
+  }
   for (int64_t pair = 0; pair < pairs; ++pair) {
     AskFor<kPrefetched>(weights, next, pair);
     __m512bh w[kVectors];
@@ -144,10 +151,13 @@ inline __attribute__((always_inline)) void AddAllPairs(const float* x,
     for (int r = 0; r < kRows; ++r) {
       const auto same = Reinterpret<__m512bh>(x[pair * kRows + r] - Register{});
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        sums.of[r][v] = Reinterpret<Register>(_mm512_dpbf16_ps(Reinterpret<__m512>(sums.of[r][v]), same, w[v]));
-      }
+      for (int v = 0; v < kVectors; ++v) of[r][v] = _mm512_dpbf16_ps(of[r][v], same, w[v]);
     }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) sums.of[r][v] = static_cast<Register>(of[r][v]);
   }
 }
 #endif
