@@ -268,8 +268,6 @@ class SharedFields(Group):
         """Has no effect of its own: there is nothing like it here."""
         discopop_tau: Field[Any] = Field()
         """Has no effect of its own: there is nothing like it here."""
-        rpo_alpha: Field[Any] = Field()
-        """Has no effect of its own: there is nothing like it here."""
         train_sampling_strategy: Field[Any] = Field()
         """Has no effect of its own: there is nothing like it here."""
         evaluation_strategy: Field[Any] = Field()
@@ -571,6 +569,8 @@ class DPOFields(SharedFields):
 
     beta: Field[float] = Field()
     """dpo.beta: How strongly the policy is held to the reference: an implicit reward is this times the log-probability that the policy has gained on it. (number > 0; default: 0.1)"""
+    rpo_alpha: Field[float] = Field()
+    """dpo.nll_coef: Weight of the chosen answer's negative log-likelihood, a mean over its tokens, beside the loss of the pair, which alone may make both answers less likely. 1 is usual for reasoning. (number ≥ 0; default: 0.0)"""
     label_smoothing: Field[float] = Field()
     """dpo.label_smoothing: The chance that a preference is wrong. (number ≥ 0 and < 0.5; default: 0.0)"""
     local_rollout_forward_batch_size: Field[int] = Field()

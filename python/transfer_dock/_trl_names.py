@@ -39,6 +39,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "reward_weights": ('reward.function_weights',),
     "center_rewards_coefficient": ('loss.centre_coef',),
     "beta": ('dpo.beta', 'actor.kl_loss_coef'),
+    "rpo_alpha": ('dpo.nll_coef',),
     "label_smoothing": ('dpo.label_smoothing',),
     "num_generations": ('rollout.n',),
     "temperature": ('rollout.temperature',),
@@ -499,7 +500,6 @@ REFUSED: list[tuple[str, dict[str, tuple[str, ...]]]] = [
         "f_alpha_divergence_coef": (),
         "use_weighting": ('false',),
         "discopop_tau": (),
-        "rpo_alpha": (),
         "train_sampling_strategy": ('random',),
     }),
 ]

@@ -54,6 +54,10 @@ class DpoRecipe final : public Recipe {
     spec.Float("dpo.label_smoothing", &config_.dpo.loss.label_smoothing, "The chance that a preference is wrong.")
         .AtLeast(0)
         .LessThan(0.5);
+    spec.Float("dpo.nll_coef", &config_.dpo.nll_coef,
+               "Weight of the chosen answer's negative log-likelihood, a mean over its tokens, beside the loss of the "
+               "pair, which alone may make both answers less likely. 1 is usual for reasoning.")
+        .AtLeast(0);
     spec.Bool("dpo.average_log_prob", &config_.dpo.average,
               "Compare means of log-probabilities over the tokens of an answer instead of sums.");
     spec.Check({"dpo.loss_type", "dpo.label_smoothing"}, [this]() -> std::vector<std::string> {

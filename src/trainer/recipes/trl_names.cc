@@ -60,6 +60,7 @@ constexpr OtherName kTrlNames[] = {
     {"reward_weights", "reward.function_weights"},
     {"center_rewards_coefficient", "loss.centre_coef"},
     {"beta", "dpo.beta"},
+    {"rpo_alpha", "dpo.nll_coef"},
     {"label_smoothing", "dpo.label_smoothing"},
     {"beta", "actor.kl_loss_coef"},
     {"num_generations", "rollout.n"},
@@ -197,7 +198,7 @@ constexpr ForeignKeys kTrlRefusedKeys[] = {
      "max_tool_calling_iterations cast_lm_head_to_fp32=false label_smoothing_factor=0 neftune_noise_alpha "
      "router_aux_loss_coef ld_alpha loss_weights f_divergence_type=reverse_kl f_alpha_divergence_coef "
      "use_weighting=false "
-     "discopop_tau rpo_alpha train_sampling_strategy=random"},
+     "discopop_tau train_sampling_strategy=random"},
 };
 
 }  // namespace

@@ -52,7 +52,10 @@ class DpoObjective final : public PairObjective {
     ReportMean("train/rewards/chosen", loss.chosen_rewards, metrics);
     ReportMean("train/rewards/rejected", loss.rejected_rewards, metrics);
     ReportPairs("train/", "margin", loss.chosen_rewards, loss.rejected_rewards, metrics);
-    return algo::PairMean(loss.per_pair, PairsOf(batch));
+    if (options_.nll_coef == 0) return algo::PairMean(loss.per_pair, PairsOf(batch));
+    const at::Tensor nll = -InPairs(algo::MeanBySequence(batch.log_probs, batch.tokens)).first;
+    ReportMean("train/nll", nll.detach(), metrics);
+    return algo::PairMean(loss.per_pair + options_.nll_coef * nll, PairsOf(batch));
   }
 
  private:

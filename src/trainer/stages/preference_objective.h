@@ -13,9 +13,13 @@ namespace tdock::trainer {
 struct DpoObjectiveOptions {
   algo::DpoOptions loss;
   bool average = false;  // compares means of log-probabilities over the tokens of an answer instead of sums
+  // + nll_coef · the mean of −log π over the tokens of the chosen answer, which DPO's loss alone may make less likely
+  // (Pang et al. 2024, "Iterative reasoning preference optimization", arXiv:2404.19733, eq. 1; TRL's rpo_alpha)
+  double nll_coef = 0.0;
 };
 
 // algo::ComputeDpoLoss(), a mean over the pairs, with the column ref_log_prob. Figures, means over pairs:
+//   train/nll                    of the chosen answer, with nll_coef
 //   train/loss, train/accuracy   the chosen answer's implicit reward is the higher one; equal ones count half
 //   train/margin                 between both; train/rewards/chosen, train/rewards/rejected
 std::shared_ptr<const Objective> MakeDpoObjective(const DpoObjectiveOptions& options);
