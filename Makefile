@@ -79,6 +79,8 @@ nightly-train: build
 	@scripts/setup.sh real-model
 	@python3 tests/nightly/learning.py $(tdock)
 	@.venv-real-model/bin/python tests/nightly/real_model.py $(tdock)
+	@scripts/setup.sh emulator
+	@python3 tests/nightly/portable.py $(tdock)
 	@python3 tests/nightly/agents.py $(tdock)
 	@python3 tests/nightly/memory.py $(tdock)
 	@python3 tests/nightly/run_page.py $(tdock)

@@ -2,7 +2,7 @@
 # Installs what is missing to build and test: Debian packages, and Python packages into environments. Safe to repeat, and
 # quick when nothing is missing. Says what it installs while it does.
 #
-# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers|real-model
+# usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers|emulator|real-model
 #   demo    compilers, libraries, and .venv with torch
 #   build   demo, .venv-wheel, with what makes the Python package, .venv-parquet, with what reads Parquet files, and
 #           .venv-nccl, with the headers of what connects GPUs
@@ -24,12 +24,14 @@
 #           demo, .venv-evaluators with what evaluates served models, and .venv-smollm2
 #   real-model
 #           demo, .venv-real-model with what examples/real-model makes its model and its tasks with, and .venv-smollm2
+#   emulator
+#           qemu-user, which runs programs on processors that this machine has not
 #   verifiers
 #           demo, and .venv-verifiers with a library of environments for agents: 570 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers|real-model}
+what=${1:?usage: scripts/setup.sh demo|build|oracle|wheel|lint|verl|vllm|generate-peers|serve-peers|evaluators|verifiers|emulator|real-model}
 
 install_packages() {
   local missing=() package
@@ -249,13 +251,16 @@ case $what in
     make_environment .venv-real-model requirements/real_model.txt .venv
     make_small_model
     ;;
+  emulator)
+    install_packages qemu-user
+    ;;
   verifiers)
     scripts/setup.sh demo
     make_environment .venv-verifiers requirements/verifiers.txt
     ;;
   *)
     echo "scripts/setup.sh: unknown part '$what'; there are demo, build, oracle, wheel, lint, verl, vllm, generate-peers," \
-         "serve-peers, evaluators, verifiers and real-model" >&2
+         "serve-peers, evaluators, verifiers, emulator and real-model" >&2
     exit 2
     ;;
 esac

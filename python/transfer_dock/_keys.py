@@ -472,6 +472,8 @@ class ModelSection(Section):
     """Base of the rotary frequencies. (number > 0; default: 10000.0)"""
     tie_word_embeddings: Key[bool] = Key(("all", "true or false", "true"))
     """The output head shares the embedding's weights. (true or false; default: true)"""
+    kernels: Key[Literal["auto", "avx512_bf16", "avx512", "avx2", "portable"]] = Key(("all", "auto, avx512_bf16, avx512, avx2 or portable", "auto"))
+    """Instructions that the CPU computes with, for all models of the run. auto: the fastest that the processor has, or those that the run began with. They decide the last bits of every result, so all ranks must have the same; portable has the same bits on every processor, and is several times as slow. (auto, avx512_bf16, avx512, avx2 or portable; default: auto)"""
     compute_dtype: Key[Literal["float32", "bfloat16", "float16", "float64"]] = Key(("all", "float32, bfloat16, float16 or float64", "float32"))
     """Precision of activations and matrix products. Norms, softmax and the optimizer stay in float32; float64, for comparisons, is that of all of them. float16 has a loss scale (optim). (float32, bfloat16, float16 or float64; default: float32)"""
     param_dtype: Key[Literal["float32", "bfloat16"]] = Key(("all", "float32 or bfloat16", "float32"))
@@ -847,6 +849,8 @@ class DpoSection(Section):
     """dpo: The loss of a pair; docs/algorithms.md has the formulas. (sigmoid, robust or ipo; default: sigmoid)"""
     label_smoothing: Key[float] = Key(("dpo", "number ≥ 0 and < 0.5", "0.0"))
     """dpo: The chance that a preference is wrong. (number ≥ 0 and < 0.5; default: 0.0)"""
+    nll_coef: Key[float] = Key(("dpo", "number ≥ 0", "0.0"))
+    """dpo: Weight of the chosen answer's negative log-likelihood, a mean over its tokens, beside the loss of the pair, which alone may make both answers less likely. 1 is usual for reasoning. (number ≥ 0; default: 0.0)"""
     average_log_prob: Key[bool] = Key(("dpo", "true or false", "false"))
     """dpo: Compare means of log-probabilities over the tokens of an answer instead of sums. (true or false; default: false)"""
 

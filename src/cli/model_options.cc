@@ -63,6 +63,14 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
           "the same time, and a little less exact; on the CPU")
       ->group(kModelGroup);
   command
+      .add_option(
+          "--kernels", arguments.kernels,
+          "Instructions that the CPU computes with: auto (the fastest that it has), avx512_bf16, avx512, avx2, or "
+          "portable, which gives the same bits on every processor")
+      ->group(kModelGroup)
+      ->check(CLI::IsMember({"auto", "avx512_bf16", "avx512", "avx2", "portable"}))
+      ->capture_default_str();
+  command
       .add_option("--speculative-tokens", arguments.speculative_tokens,
                   "Maximum number of tokens that are guessed in a step from what the prompt or the answer has said "
                   "before: where few answers are worked on at the same time, repetitions come faster; the answers stay "
@@ -91,6 +99,7 @@ void AddBatchOptions(CLI::App& command, ModelArguments& arguments) {
 
 absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(arguments.device));
+  if (device.is_cpu()) TDOCK_RETURN_IF_ERROR(Annotate(model::UseInstructions(arguments.kernels), "--kernels"));
   if (arguments.int8 && !device.is_cpu()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--int8 is for the CPU, and not for --device ", EscapeForMessage(arguments.device)));

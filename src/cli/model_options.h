@@ -18,6 +18,7 @@ struct ModelArguments {
   bool unmerged = false;
   std::string dtype = "auto";
   bool int8 = false;
+  std::string kernels = "auto";
   std::string device = "cpu";
   int threads = 0;
   int64_t max_rows = engine::EngineOptions().max_rows;

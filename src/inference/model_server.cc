@@ -501,6 +501,7 @@ void ServerOfModel::Models(const Exchange& exchange) {
                     {"owned_by", "tdock"},
                     {"max_model_len", model_.context_length},
                     {"dtype", model_.dtype},
+                    {"kernels", model_.kernels},
                     {"instance", model_.instance},
                     {"weight_version", updates_->version()}});
   }

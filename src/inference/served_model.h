@@ -35,6 +35,7 @@ struct ServedModel {
   // Engines of the same model, one for each replica. Whoever serves has them for itself.
   std::vector<engine::Engine*> engines = {};
   std::string dtype = {};     // in which they compute, such as "bfloat16"
+  std::string kernels = {};   // instructions that they compute with, such as "avx2"; empty: libtorch's
   bool int8_weights = false;  // of these engines
   // The decoder of another folder for the same tokenizer, with the shapes of the one that is served, not packed.
   // Thread-safe.

@@ -13,7 +13,7 @@ using torch::autograd::variable_list;
 
 template <class T>
 const ActivationLoops<T>& LoopsOf(Activation activation) {
-  const TypedLoops<T>& loops = BestLoops().of<T>();
+  const TypedLoops<T>& loops = LoopsInUse().of<T>();
   switch (activation) {
     case Activation::kSilu:
       return loops.silu;

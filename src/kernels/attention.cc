@@ -73,7 +73,7 @@ PagedAttention::PagedAttention(const AttentionShape& shape, int64_t window, std:
 template <class T>
 void PagedAttention::RunTyped(const Pages<T>& pages, const TokenRows<T>& queries,
                               const std::array<TokenRows<T>, 2>& fresh, T* output, float* log_sums) const {
-  const TypedLoops<T>& loops = BestLoops().of<T>();
+  const TypedLoops<T>& loops = LoopsInUse().of<T>();
   const int64_t group = shape_.heads / shape_.kv_heads, size = shape_.head_dim;
   const auto store = [&](const Item& item) {
     const AttentionPart& part = parts_[static_cast<size_t>(item.part)];

@@ -130,7 +130,7 @@ std::array<at::Tensor, 3> AttentionGradients(const at::Tensor& given_queries, co
       };
       std::vector<float> scratch(static_cast<size_t>(AttentionGradientScratch(rows)));
       rows.scratch = scratch.data();
-      BestLoops().of<T>().attention_gradient(rows);
+      LoopsInUse().of<T>().attention_gradient(rows);
     };
     ParallelFor(static_cast<int64_t>(parts.size()) * kv_heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) add(parts[static_cast<size_t>(i / kv_heads)], i % kv_heads);

@@ -207,7 +207,7 @@ TEST(ElementwiseLoops, OfEveryInstructionSetGiveTheSameWithinRounding) {
     const auto expect_as_best = [&](const auto& compute) {
       at::Tensor here = at::zeros({2, size + 1}), best = at::zeros({2, size + 1});
       compute(loops->of_float, here.mutable_data_ptr<float>());
-      compute(BestLoops().of_float, best.mutable_data_ptr<float>());
+      compute(LoopsInUse().of_float, best.mutable_data_ptr<float>());
       EXPECT_TRUE(at::allclose(here, best, 1e-5, 1e-5));
     };
     using Typed = TypedLoops<float>;

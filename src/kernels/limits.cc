@@ -6,11 +6,11 @@ namespace tdock::kernels {
 
 int64_t MultiplyAndAdd() {
   constexpr int64_t kTimes = 1'000'000;
-  return BestLoops().multiply_and_add(kTimes);
+  return LoopsInUse().multiply_and_add(kTimes);
 }
 
-float Sum(const float* x, int64_t size) { return BestLoops().sum(x, size); }
+float Sum(const float* x, int64_t size) { return LoopsInUse().sum(x, size); }
 
-const char* Instructions() { return BestLoops().instructions; }
+const char* Instructions() { return LoopsInUse().instructions; }
 
 }  // namespace tdock::kernels

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
 namespace tdock::kernels {
 
 // Multiplies and adds in registers, on the calling thread, and gives the number of operations: a multiplication and an
@@ -12,7 +15,15 @@ int64_t MultiplyAndAdd();
 // The sum of the numbers, read from memory on the calling thread. Thread-safe.
 float Sum(const float* x, int64_t size);
 
-// The instructions that kernels use here: "avx512", "avx2", "baseline", …
+// The instructions that kernels use: "avx512_bf16", "avx512", "avx2" or "portable". Different ones give other last
+// bits; portable ones give the same on every processor, and are several times as slow. Thread-safe.
 const char* Instructions();
+
+inline constexpr absl::string_view kPortable = "portable";
+inline constexpr absl::string_view kBestInstructions = "auto";  // the fastest that a processor has
+
+// Makes all kernels of this process use these instructions. To be called before anything is computed that must agree.
+// FailedPrecondition, with those that this processor has, if it lacks them. Thread-safe.
+absl::Status UseInstructions(absl::string_view name);
 
 }  // namespace tdock::kernels

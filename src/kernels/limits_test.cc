@@ -1,9 +1,13 @@
 #include "kernels/limits.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <numeric>
+#include <string>
 #include <vector>
 
-#include "gtest/gtest.h"
+#include "core/base/testing/fails.h"
 #include "kernels/loops.h"
 
 namespace tdock::kernels {
@@ -25,6 +29,20 @@ TEST(Limits, CountOperations) {
     EXPECT_GE(once, 2 * kLanes);
     EXPECT_EQ(loops->multiply_and_add(10), 10 * once) << loops->instructions;
   }
+}
+
+TEST(Instructions, AreTheBestUnlessOthersAreChosen) {
+  const std::string best = AllLoops().front()->instructions;
+  EXPECT_EQ(Instructions(), best);
+  for (const Loops* loops : AllLoops()) {
+    ASSERT_EQ(UseInstructions(loops->instructions), absl::OkStatus());
+    EXPECT_EQ(Instructions(), std::string(loops->instructions));
+  }
+  EXPECT_EQ(Instructions(), kPortable) << "every processor has these";
+  EXPECT_THAT(UseInstructions("abacus"), Fails(absl::StatusCode::kFailedPrecondition, {"no abacus", best, "portable"}));
+  EXPECT_EQ(Instructions(), kPortable);
+  ASSERT_EQ(UseInstructions(kBestInstructions), absl::OkStatus());
+  EXPECT_EQ(Instructions(), best);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ class SummedRow {
     return std::exp(static_cast<double>(block.largest) - static_cast<double>(largest_));
   }
 
-  const TypedLoops<T>& loops_ = BestLoops().of<T>();
+  const TypedLoops<T>& loops_ = LoopsInUse().of<T>();
   const T* const logits_;
   const int64_t size_;
   const float inverse_;  // of the temperature
@@ -206,7 +206,7 @@ at::Tensor LogSoftmax(const at::Tensor& logits_NV, double temperature) {
   ForRows(logits_NV, temperature, [&](const auto* logits, int64_t row) {
     const int64_t size = logits_NV.size(1);
     const float inverse = Inverse(temperature);
-    BestLoops().of<std::decay_t<decltype(*logits)>>().log_probs(
+    LoopsInUse().of<std::decay_t<decltype(*logits)>>().log_probs(
         logits, inverse, SummedRow(logits, inverse, size).log_sum(),
         log_probs_NV.mutable_data_ptr<float>() + row * size, size);
   });
@@ -217,7 +217,7 @@ at::Tensor Entropies(const at::Tensor& logits_NV, const at::Tensor& sums_N, doub
   const RowFigures sums(sums_N, logits_NV, "sums");
   at::Tensor entropies_N = at::empty({logits_NV.size(0)}, at::kFloat);
   ForRows(logits_NV, temperature, [&](const auto* logits, int64_t row) {
-    entropies_N.mutable_data_ptr<float>()[row] = BestLoops().of<std::decay_t<decltype(*logits)>>().entropy(
+    entropies_N.mutable_data_ptr<float>()[row] = LoopsInUse().of<std::decay_t<decltype(*logits)>>().entropy(
         logits, Inverse(temperature), sums[row], logits_NV.size(1));
   });
   return entropies_N;
@@ -233,13 +233,13 @@ at::Tensor LogitGradient(const at::Tensor& logits_NV, const at::Tensor& targets_
   ForRows(logits_NV, temperature, [&](const auto* logits, int64_t row) {
     using T = std::decay_t<decltype(*logits)>;
     const int64_t size = logits_NV.size(1);
-    BestLoops().of<T>().log_prob_gradient(logits, Inverse(temperature),
-                                          {.target = tokens_N.const_data_ptr<int64_t>()[row],
-                                           .log_sum = sums[row],
-                                           .entropy = entropies[row],
-                                           .of_log_prob = of_log_probs[row],
-                                           .of_entropy = of_entropies[row]},
-                                          gradient_NV.mutable_data_ptr<T>() + row * size, size);
+    LoopsInUse().of<T>().log_prob_gradient(logits, Inverse(temperature),
+                                           {.target = tokens_N.const_data_ptr<int64_t>()[row],
+                                            .log_sum = sums[row],
+                                            .entropy = entropies[row],
+                                            .of_log_prob = of_log_probs[row],
+                                            .of_entropy = of_entropies[row]},
+                                           gradient_NV.mutable_data_ptr<T>() + row * size, size);
   });
   return gradient_NV;
 }

@@ -1,5 +1,12 @@
 #include "kernels/loops.h"
 
+#include <atomic>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/limits.h"
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TDOCK_KERNELS_FOR_X86
 #endif
@@ -39,9 +46,27 @@ std::vector<const Loops*> AllLoops() {
   return all;
 }
 
-const Loops& BestLoops() {
-  static const Loops& best = *AllLoops().front();
-  return best;
+namespace {
+
+std::atomic<const Loops*>& InUse() {
+  static std::atomic<const Loops*> in_use = AllLoops().front();
+  return in_use;
+}
+
+}  // namespace
+
+const Loops& LoopsInUse() { return *InUse().load(std::memory_order_relaxed); }
+
+absl::Status UseInstructions(absl::string_view name) {
+  const std::vector<const Loops*> all = AllLoops();
+  for (const Loops* loops : all) {
+    if (name != kBestInstructions && name != loops->instructions) continue;
+    InUse() = loops;
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this processor has no ", name, "; it has ",
+      absl::StrJoin(all, ", ", [](std::string* out, const Loops* loops) { out->append(loops->instructions); })));
 }
 
 }  // namespace tdock::kernels

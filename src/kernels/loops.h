@@ -167,7 +167,7 @@ struct Loops {
 
 // For every instruction set that this processor has, the best first.
 std::vector<const Loops*> AllLoops();
-// Always the same in a process.
-const Loops& BestLoops();
+// The first of them, unless UseInstructions() has chosen others.
+const Loops& LoopsInUse();
 
 }  // namespace tdock::kernels

@@ -12,7 +12,7 @@
 #define TDOCK_VECTOR_BITS 0
 namespace tdock::kernels::baseline {
 
-constexpr char kInstructions[] = "baseline";
+constexpr char kInstructions[] = "portable";
 constexpr int kTileRows = 3, kNarrow = 4;
 constexpr bool kMultipliesPairs = false;
 

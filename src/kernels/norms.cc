@@ -33,7 +33,7 @@ class Parameter {
       data_ = tensor_.const_data_ptr<float>();
     } else {
       wide_.resize(static_cast<size_t>(given.numel()));
-      BestLoops().widen(tensor_.const_data_ptr<at::BFloat16>(), wide_.data(), given.numel());
+      LoopsInUse().widen(tensor_.const_data_ptr<at::BFloat16>(), wide_.data(), given.numel());
       data_ = wide_.data();
     }
   }
@@ -62,7 +62,7 @@ at::Tensor Normed(const NormOf& norm, const at::Tensor& figures) {
   const NormParameters parameters = {weight.data(), bias.data(), static_cast<float>(norm.eps)};
   WithTypeOf(norm.x, [&](auto type) {
     using T = decltype(type);
-    const auto normalise = norm.centred ? BestLoops().of<T>().layer_norm : BestLoops().of<T>().rms_norm;
+    const auto normalise = norm.centred ? LoopsInUse().of<T>().layer_norm : LoopsInUse().of<T>().rms_norm;
     InParts(rows.count(), rows.size(), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const NormFigures found =
@@ -86,7 +86,7 @@ void Differentiate(const NormOf& norm, const at::Tensor& figures, const at::Tens
   const NormParameters parameters = {weight.data(), bias.data(), static_cast<float>(norm.eps)};
   WithTypeOf(norm.x, [&](auto type) {
     using T = decltype(type);
-    const auto& loops = BestLoops().of<T>();
+    const auto& loops = LoopsInUse().of<T>();
     const auto differentiate = norm.centred ? loops.layer_norm_gradient : loops.rms_norm_gradient;
     InParts(sums.size(0), kRowsOfSum * size, [&](int64_t begin, int64_t end) {
       float* const of_part = sums.mutable_data_ptr<float>();

@@ -51,9 +51,9 @@ PackedMatrix::PackedMatrix(const at::Tensor& weight, PackedFormat format)
     ParallelFor(panels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t output = panel * kPanelOutputs;
-        BestLoops().of<T>().pack_panel(rows.const_data_ptr<T>() + output * inputs_,
-                                       std::min(outputs_ - output, kPanelOutputs), inputs_, format,
-                                       panels_.get() + panel * bytes, scales_.data() + panel * scales);
+        LoopsInUse().of<T>().pack_panel(rows.const_data_ptr<T>() + output * inputs_,
+                                        std::min(outputs_ - output, kPanelOutputs), inputs_, format,
+                                        panels_.get() + panel * bytes, scales_.data() + panel * scales);
       }
     });
   });

@@ -111,7 +111,7 @@ void ForBlocks(const Problem<T>& problem, const PackedRows<T>& rows, Body&& body
 
 template <class T>
 void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
-  const PackedRows<T> rows(problem, BestLoops());
+  const PackedRows<T> rows(problem, LoopsInUse());
   const int64_t bytes = PanelBytes(problem.format, problem.inputs),
                 scales = PanelScales(problem.format, problem.inputs);
   ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
@@ -121,7 +121,7 @@ void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
 
 template <class T, class W>
 void Multiply(const Problem<T>& problem, const W* weight) {
-  const Loops& loops = BestLoops();
+  const Loops& loops = LoopsInUse();
   const PackedRows<T> rows(problem, loops);
   ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
     const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
@@ -180,8 +180,8 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   });
 }
 
-bool MultipliesBFloat16Fast() { return BestLoops().multiplies_pairs; }
+bool MultipliesBFloat16Fast() { return LoopsInUse().multiplies_pairs; }
 
-bool HasFastBFloat16() { return BestLoops().vector_bits > 0; }
+bool HasFastBFloat16() { return LoopsInUse().vector_bits > 0; }
 
 }  // namespace tdock::kernels

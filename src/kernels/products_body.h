@@ -135,7 +135,7 @@ inline __attribute__((always_inline)) void AddAllPairs(const float* x,
                                                        int64_t inputs, const std::byte* next,
                                                        Sums<kRows, kVectors>& sums) {
   const int64_t pairs = DividedUp(inputs, 2);
-  // Of one type, without the address of a sum being taken: otherwise the compiler keeps the sums in memory.
+  // The compiler keeps the sums in registers only if they have one type and nothing takes their address.
   __m512 of[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {

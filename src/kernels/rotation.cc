@@ -19,7 +19,7 @@ at::Tensor Rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor&
   const int64_t size = rows.size(), heads = x.size(2);
   WithTypeOf(x, [&](auto type) {
     using T = decltype(type);
-    const auto rotate = BestLoops().of<T>().rotate;
+    const auto rotate = LoopsInUse().of<T>().rotate;
     InParts(rows.count(), size, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t angles = row / heads * size;

@@ -176,8 +176,9 @@ Command AddChat(CLI::App& app) {
                  "Send messages and answers as they are, one after another, without any template")
       ->excludes("--template");
   // A server has loaded its model, and has its template.
-  for (const char* option : {"--adapter", "--unmerged", "--dtype", "--int8", "--speculative-tokens", "--device",
-                             "--threads", "--template", "--template-variables", "--template-date", "--raw"}) {
+  for (const char* option :
+       {"--adapter", "--unmerged", "--dtype", "--int8", "--kernels", "--speculative-tokens", "--device", "--threads",
+        "--template", "--template-variables", "--template-date", "--raw"}) {
     server->excludes(command->get_option(option));
   }
   AddSamplingOptions(*command, arguments->sampling);

@@ -32,6 +32,7 @@
 #include "core/base/workers.h"
 #include "engine/model_folder.h"
 #include "inference/model_server.h"
+#include "kernels/limits.h"
 #include "kernels/parallel.h"
 #include "model/decoder/device.h"
 #include "model/tensor_torch/convert.h"
@@ -169,6 +170,7 @@ inference::ServedModel Describe(const ServeArguments& arguments, const ServeInpu
   }
   for (const auto& replica : replicas) served.engines.push_back(&replica->engine());
   served.dtype = std::string(Name(ToDType(model.decoder.compute_type()).value()));
+  if (model.decoder.HasKernels()) served.kernels = kernels::Instructions();
   served.int8_weights = arguments.model.int8;
   const auto others = std::make_shared<const OtherWeights>(model);
   served.load = [others](const std::string& folder) { return others->Load(folder); };

@@ -2,18 +2,22 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "kernels/limits.h"
 #include "kernels/products.h"
 #include "model/tensor_torch/convert.h"
 
@@ -30,6 +34,17 @@ at::ScalarType FastType(DType stored, const at::Device& device) {
   const bool is_fast = !device.is_cpu() || (stored == DType::kBF16 && kernels::HasFastBFloat16());
   const bool is_half = stored == DType::kBF16 || stored == DType::kF16;
   return is_half && is_fast ? ToScalarType(stored).value() : at::kFloat;
+}
+
+absl::Status UseInstructions(const std::string& name) {
+  TDOCK_RETURN_IF_ERROR(kernels::UseInstructions(name));
+  if (name != kernels::kPortable) return absl::OkStatus();
+  ::setenv("ATEN_CPU_CAPABILITY", "default", 1);
+  ::setenv("MKL_CBWR", "COMPATIBLE", 1);
+  if (at::get_cpu_capability() == "DEFAULT") return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("libtorch computes with ", at::get_cpu_capability(),
+                   " in this process already: set ATEN_CPU_CAPABILITY=default before it starts"));
 }
 
 void SetDefaultGpu(int index) { default_gpu = index; }

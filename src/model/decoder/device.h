@@ -19,6 +19,11 @@ absl::StatusOr<at::Device> ParseDevice(const std::string& text);
 // in float32, else float32. A CPU has bfloat16 if it has vectors for it, and never float16.
 at::ScalarType FastType(DType stored, const at::Device& device);
 
+// Makes this process compute on the CPU with the instructions of that name: see kernels::UseInstructions(), whose
+// errors it has. "portable" holds for libtorch, too, if it has not computed anything before; FailedPrecondition if it
+// has.
+absl::Status UseInstructions(const std::string& name);
+
 // From now on "cuda" is that GPU of this machine, counted anew where there are fewer: for one of several processes
 // here. Otherwise it is the first.
 void SetDefaultGpu(int index);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "kernels/elementwise.h"
+#include "kernels/limits.h"
 #include "kernels/products.h"
 
 namespace tdock::model {
@@ -37,6 +38,14 @@ at::Tensor LibtorchProduct(const at::Tensor& x, const at::Tensor& weight, const 
   return at::linear(wide(x), wide(weight), wide(bias)).to(x.scalar_type());
 }
 
+bool IsPortable() { return kernels::Instructions() == kernels::kPortable; }
+
+// a · b. Libtorch's products are the faster ones of this form, and have other bits on other processors.
+at::Tensor Multiplied(const at::Tensor& a, const at::Tensor& b) {
+  return IsPortable() && a.is_cpu() && a.scalar_type() == at::kFloat ? kernels::Product(a, b.t(), at::Tensor())
+                                                                     : a.mm(b);
+}
+
 // With y = x · wᵀ + b: dx = dy · w, dw = dyᵀ · x, db = Σ dy.
 struct ProductFunction final : torch::autograd::Function<ProductFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -50,15 +59,15 @@ struct ProductFunction final : torch::autograd::Function<ProductFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outgoing[0].reshape({-1, weight.size(0)});
-    const bool widens = !IsMultipliedFast(x);
+    const bool widens = IsPortable() ? x.scalar_type() == at::kBFloat16 : !IsMultipliedFast(x);
     const auto factor = [&](const at::Tensor& tensor) { return widens ? tensor.to(at::kFloat) : tensor; };
     const at::Tensor dy_factor = factor(dy);
     variable_list gradients(3);
     if (context->needs_input_grad(0)) {
-      gradients[0] = dy_factor.mm(factor(As(weight, x))).to(x.scalar_type()).view(x.sizes());
+      gradients[0] = Multiplied(dy_factor, factor(As(weight, x))).to(x.scalar_type()).view(x.sizes());
     }
     if (context->needs_input_grad(1)) {
-      gradients[1] = dy_factor.t().mm(factor(x.reshape({-1, weight.size(1)}))).to(weight.scalar_type());
+      gradients[1] = Multiplied(dy_factor.t(), factor(x.reshape({-1, weight.size(1)}))).to(weight.scalar_type());
     }
     if (context->saved_data.count("bias") > 0 && context->needs_input_grad(2)) {
       gradients[2] = dy.sum(0, /*keepdim=*/false, at::kFloat).to(context->saved_data["bias"].toScalarType());

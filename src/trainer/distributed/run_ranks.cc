@@ -16,6 +16,7 @@
 #include "core/base/status.h"
 #include "core/config/spec.h"
 #include "dock/local/shared_dock.h"
+#include "kernels/limits.h"
 #include "model/decoder/device.h"
 #include "trainer/distributed/placement.h"
 #include "trainer/distributed/run_worker.h"
@@ -52,6 +53,8 @@ runtime::Setup SetupOf(Recipe& recipe, const RankEnvironment& environment) {
   recipe.Bind(spec);
   runtime::Setup setup = config::Values(spec);
   for (const char* key : {"threads", "device", "trainer.run_dir"}) setup.erase(key);
+  std::string& kernels = setup.at("model.kernels");
+  if (kernels == kernels::kBestInstructions) kernels = kernels::Instructions();
   setup["LOCAL_WORLD_SIZE"] = absl::StrCat(environment.local_world_size);
   return setup;
 }

@@ -41,6 +41,7 @@ model::ModelConfig FreshModelConfig(const ModelSection& section, const text::Tok
 
 absl::Status LoadModel(const RunConfig& config, model::Head head, Env& env, RunInputs& inputs) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(config.device));
+  if (device.is_cpu()) TDOCK_RETURN_IF_ERROR(Annotate(model::UseInstructions(config.model.kernels), "model.kernels"));
   const model::LoadOptions load = {.dtype = config.model.weight_dtype(),
                                    .value_head = head == model::Head::kValue,
                                    .seed = SeedFor(config, SeedPurpose::kModel),

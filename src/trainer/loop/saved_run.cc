@@ -81,6 +81,12 @@ absl::Status SavedRun::Compare(const Fingerprint& now, std::span<const std::stri
   return part() == 0 ? absl::OkStatus() : CheckInsideStep(changes, shared);
 }
 
+std::string SavedRun::kernels() const {
+  const Fingerprint saved = FingerprintIn(state_);
+  const auto found = saved.find("model.kernels");
+  return found == saved.end() ? "" : found->second;
+}
+
 absl::Status SavedRun::CheckInsideStep(std::span<const std::string> changes, bool shared) const {
   const std::string inside = absl::StrCat(folder(), " is in the middle of a step, which can be finished only ");
   if (shared) {

@@ -63,6 +63,8 @@ class SavedRun {
   absl::Status Compare(const Fingerprint& now, std::span<const std::string> allowed, bool shared);
 
   const State& state() const { return state_; }
+  // The instructions that the run computed with; empty if it was saved without them.
+  std::string kernels() const;
   // Whether anything has changed since it was saved, or it is of another run; known after Compare().
   bool differs() const { return changed_ || start_.of_another_run; }
   bool changed() const { return changed_; }

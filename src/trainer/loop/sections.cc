@@ -80,6 +80,16 @@ void BindModel(config::Spec& spec, ModelSection& s) {
       "Folder of a model in the Hugging Face layout to start from; empty: random weights, with the alphabet and "
       "the sizes below, which cannot be combined with it.");
   BindSizes(spec, s);
+  spec.Choice(
+      "model.kernels", &s.kernels,
+      {{"auto", std::string("auto")},
+       {"avx512_bf16", std::string("avx512_bf16")},
+       {"avx512", std::string("avx512")},
+       {"avx2", std::string("avx2")},
+       {"portable", std::string("portable")}},
+      "Instructions that the CPU computes with, for all models of the run. auto: the fastest that the processor "
+      "has, or those that the run began with. They decide the last bits of every result, so all ranks must have "
+      "the same; portable has the same bits on every processor, and is several times as slow.");
   BindModelOptions(spec, "model.", s);
   spec.Check({"model.path", "model.alphabet"}, [&s]() -> std::vector<std::string> {
     if (!s.path.empty() || !s.alphabet.empty()) return {};

@@ -65,6 +65,7 @@ struct OptimSection {
 // model
 struct ModelSection : ModelOptions {
   std::string path;
+  std::string kernels = "auto";
   // Of a model with random weights, where there is no path.
   std::string alphabet;
   int64_t hidden_size = 96;

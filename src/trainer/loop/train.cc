@@ -9,12 +9,15 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/json_text.h"
 #include "core/base/status.h"
+#include "kernels/limits.h"
+#include "model/decoder/device.h"
 #include "trainer/executor/explain_socket.h"
 #include "trainer/executor/run_moment.h"
 #include "trainer/loop/evaluation.h"
@@ -44,6 +47,7 @@ std::string Grouped(int64_t number) {
   return digits;
 }
 
+constexpr char kKernels[] = "model.kernels";
 constexpr char kLosses[] = "loop/lost_logs";  // in the state
 constexpr size_t kMaxLosses = 100;            // in the report
 
@@ -84,6 +88,8 @@ class PreparedRun final : public TrainingRun {
 
   // Makes everything as it is when the run begins, or as it was when the checkpoint was saved. Writes no file.
   absl::Status Begin(const RunStart& start) {
+    chooses_kernels_ = config_.model.kernels == kernels::kBestInstructions && models_.policy.decoder.device().is_cpu();
+    if (chooses_kernels_) config_.model.kernels = kernels::Instructions();
     config::Spec spec;
     recipe_.Bind(spec);
     TDOCK_ASSIGN_OR_RETURN(fingerprint_, FingerprintOf(context_.env, spec, config_, inputs_, models_.policy.decoder,
@@ -177,6 +183,7 @@ class PreparedRun final : public TrainingRun {
 
   absl::Status GoOnFrom(const RunStart& start) {
     TDOCK_ASSIGN_OR_RETURN(SavedRun saved, SavedRun::Read(context_.env, start));
+    TDOCK_RETURN_IF_ERROR(KeepKernels(saved.kernels()));
     TDOCK_RETURN_IF_ERROR(saved.Compare(fingerprint_, context_.allow_changed, partition_->shared()));
     TDOCK_ASSIGN_OR_RETURN(const int64_t ahead, RunStages::AheadIn(saved.state()));
     if (ahead > 0 && !Streams(config_)) {
@@ -193,6 +200,19 @@ class PreparedRun final : public TrainingRun {
     }));
     if (context_.remote != nullptr) context_.remote->GoOnFrom(saved.folder());
     return Annotate(Restore(saved), saved.folder());
+  }
+
+  // A run of one process goes on with the instructions that it began with, unless others are asked for. All ranks of a
+  // run have agreed on theirs before.
+  absl::Status KeepKernels(const std::string& saved) {
+    const bool may_change = absl::c_linear_search(context_.allow_changed, kKernels);
+    if (!chooses_kernels_ || saved.empty() || may_change || context_.run_dock != nullptr) return absl::OkStatus();
+    if (absl::Status status = model::UseInstructions(saved); !status.ok()) {
+      return Annotate(status, absl::StrCat("the run began with ", kKernels, ": ", saved,
+                                           ". To go on with others: --allow-changed ", kKernels));
+    }
+    fingerprint_[kKernels] = config_.model.kernels = saved;
+    return absl::OkStatus();
   }
 
   absl::Status Restore(const SavedRun& saved) {
@@ -651,9 +671,10 @@ class PreparedRun final : public TrainingRun {
   const absl::Time started_;
 
   // Of the checkpoint that the run goes on from.
-  bool differs_ = false;    // whether it is of another run, or anything has changed since
-  LogPosition logs_;        // where the logs were
-  absl::Duration earlier_;  // that the run had taken
+  bool chooses_kernels_ = false;  // model.kernels is automatic
+  bool differs_ = false;          // whether it is of another run, or anything has changed since
+  LogPosition logs_;              // where the logs were
+  absl::Duration earlier_;        // that the run had taken
 
   bool begun_ = false;  // whether step 0 is done
   std::atomic<int64_t> step_ = 0;

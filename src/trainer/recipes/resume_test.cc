@@ -12,12 +12,15 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/file_lock.h"
 #include "core/base/mutex.h"
 #include "core/base/testing/failing_env.h"
 #include "core/base/testing/fails.h"
 #include "core/base/testing/limited_env.h"
+#include "kernels/limits.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/loop/run_start.h"
 #include "trainer/recipes/testing/small_run.h"
@@ -339,8 +342,9 @@ TEST(Saving, ThatFailsAnywhereLeavesTheLastCheckpointAndTheRunGoesOn) {
 // A run that was stopped after its third step. Its last checkpoint is of that step, the one before of the first or the
 // second.
 struct StoppedRun {
-  StoppedRun() : run("sft", {"trainer.save_freq=1", "trainer.total_training_steps=100000"}) {
-    EXPECT_THAT(TrainTo(3, {}, {}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
+  explicit StoppedRun(const std::vector<std::string>& overrides = {})
+      : run("sft", {"trainer.save_freq=1", "trainer.total_training_steps=100000"}) {
+    EXPECT_THAT(TrainTo(3, overrides, {}), Fails(absl::StatusCode::kCancelled, {"saved in"}));
   }
   // One more step.
   absl::Status GoOn(const std::vector<std::string>& overrides = {}, const std::vector<std::string>& allowed = {}) {
@@ -443,6 +447,20 @@ TEST(GoingOn, InAnotherFolderIsPossibleThereAtOnceAndBeyondTheEnd) {
   ASSERT_TRUE(whole.Train().ok());
   EXPECT_TRUE(*Env::Real().ReadFile(branch + "/checkpoint/model.safetensors") ==
               whole.File("checkpoint/model.safetensors"));
+}
+
+TEST(GoingOn, KeepsTheInstructionsThatTheRunBeganWith) {
+  const absl::Cleanup best = [] { ASSERT_EQ(kernels::UseInstructions("auto"), absl::OkStatus()); };
+  const std::string of_best = kernels::Instructions();
+  if (of_best == "avx2" || !kernels::UseInstructions("avx2").ok()) GTEST_SKIP() << "needs AVX2 and something better";
+  StoppedRun stopped({"model.kernels=avx2"});
+  EXPECT_TRUE(absl::IsCancelled(stopped.GoOn()));
+  EXPECT_EQ(kernels::Instructions(), std::string("avx2"));
+  EXPECT_THAT(stopped.run.File("config.yaml"), HasSubstr("kernels: avx2"));
+  EXPECT_TRUE(absl::IsCancelled(stopped.GoOn({}, {"model.kernels"})));
+  EXPECT_EQ(kernels::Instructions(), of_best);
+  EXPECT_TRUE(absl::IsCancelled(stopped.GoOn()));
+  EXPECT_EQ(kernels::Instructions(), of_best) << "what is allowed once holds from then on";
 }
 
 TEST(GoingOn, InTheMiddleOfAStepIsPossibleOnlyAsItWasBegun) {
