@@ -23,8 +23,8 @@ std::string Join(const EncodedFrame& frame) {
   return bytes;
 }
 
-// Of a frame whose rest is missing or too much, a reader of pieces sees something else first; of one with two damages,
-// it may see the other one: bytes between columns as they arrive, checksums of values when all are there.
+// A reader of pieces sees something else first if the rest of a frame is missing or too much. Of two damages it may see
+// the other one: bytes between columns as they arrive, checksums of values when all are there.
 void TryInPieces(const std::string& bytes, const FrameLimits& limits, const absl::StatusOr<MetaBatch>& expected) {
   Rng cuts(bytes.size());
   FrameReader reader(limits, Buffer::Allocate);

@@ -208,8 +208,9 @@ class PreparedRun final : public TrainingRun {
     const bool may_change = absl::c_linear_search(context_.allow_changed, kKernels);
     if (!chooses_kernels_ || saved.empty() || may_change || context_.run_dock != nullptr) return absl::OkStatus();
     if (absl::Status status = model::UseInstructions(saved); !status.ok()) {
-      return Annotate(status, absl::StrCat("the run began with ", kKernels, ": ", saved,
-                                           ". To go on with others: --allow-changed ", kKernels));
+      return absl::FailedPreconditionError(absl::StrCat("the run began with ", kKernels, "=", saved, ", and ",
+                                                        status.message(), ". To go on with others: --allow-changed ",
+                                                        kKernels));
     }
     fingerprint_[kKernels] = config_.model.kernels = saved;
     return absl::OkStatus();
