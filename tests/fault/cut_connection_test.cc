@@ -140,7 +140,8 @@ TEST_P(CutConnection, AtAnyByteOfATakeTakesOnce) {
       if (row.ok()) taken.insert(row->rows.Get<int64_t>(0, "mark").value().front());
       return row.status();
     });
-    EXPECT_GT(calls, 50);
+    // A request to take has 47 bytes and its answer hundreds. The release of the row before may come in between.
+    EXPECT_GT(calls, to_server ? 40 : 200);
   }
   const auto count = static_cast<int64_t>(taken.size());
   EXPECT_EQ(taken, Numbers(count));
