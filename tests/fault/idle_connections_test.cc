@@ -45,11 +45,16 @@ TEST_P(IdleConnections, CostLittleMemoryNoThreadsAndNoProcessor) {
   RecordProperty("memory", absl::StrCat(grown >> 20, " MiB"));
   EXPECT_LE(grown, (GetParam() == Over::kTls ? 400'000'000 : 100'000'000) * kSlowness);
 
-  const absl::Duration before = CpuTime(server_pid());
-  absl::SleepFor(absl::Seconds(2));
-  const absl::Duration used = CpuTime(server_pid()) - before;
+  // On a busy machine, work for the last to connect comes before.
+  absl::Duration used;
+  EXPECT_TRUE(Eventually([&] {
+    const absl::Duration before = CpuTime(server_pid());
+    absl::SleepFor(absl::Seconds(2));
+    used = CpuTime(server_pid()) - before;
+    return used <= Seconds(0.05);
+  })) << used
+      << " of 2 s";
   RecordProperty("processor in 2 s", absl::FormatDuration(used));
-  EXPECT_LE(used, Seconds(0.05));
 
   const Medians medians =
       MediansOf(*dock, *idle, 100, [](Dock& each) { EXPECT_EQ(each.ListPartitions().status(), absl::OkStatus()); });
