@@ -789,7 +789,7 @@ class RolloutSection(Section):
     min_response_tokens: Key[int] = Key(("ppo", "integer ≥ 0", "2"), ("grpo dapo", "integer ≥ 0", "0"))
     """ppo, grpo, dapo: Prompts with an answer of fewer tokens, its end token included, are left out of the step; 0: none are. (integer ≥ 0; default: 2 of ppo, 0 of grpo, dapo)"""
     quantization: Key[Literal["none", "int8"]] = Key(("ppo grpo dapo", "none or int8", "none"))
-    """ppo, grpo, dapo: Weights of rollouts: int8 has numbers of 8 bits, in groups of 32 with a scale each, which are read faster. Its answers are then not quite the policy's: rollout_corr/* in the metrics say by how much. On the CPU with model.compute_dtype float32 or bfloat16, and model.batch_invariant. (none or int8; default: none)"""
+    """ppo, grpo, dapo: Products of rollouts: int8 rounds weights and what they multiply to 8 bits, in groups of 32 with a scale each, which is faster. Its answers are then not quite the policy's: rollout_corr/* in the metrics say by how much. On the CPU with model.compute_dtype float32 or bfloat16, and model.batch_invariant. (none or int8; default: none)"""
     probe_prompts: Key[int] = Key(("ppo grpo dapo", "integer ≥ 0 and ≤ 4096", "8"))
     """ppo, grpo, dapo: Prompts that are answered and scored before the first step, at most as many as a step has, to show how the run begins; 0: none. Runs that go on from a checkpoint, or whose prompts servers answer, try none. (integer ≥ 0 and ≤ 4096; default: 8)"""
     partial_rollout_max_split: Key[int] = Key(("ppo grpo dapo", "integer ≥ 1 and ≤ 64", "1"))

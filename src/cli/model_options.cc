@@ -57,10 +57,10 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
       ->check(CLI::IsMember(DtypeNames()))
       ->capture_default_str();
   command
-      .add_flag(
-          "--int8", arguments.int8,
-          "Round the weights to 8 bits, in groups of 32 with a scale each: faster where few answers are worked on at "
-          "the same time, and a little less exact; on the CPU")
+      .add_flag("--int8", arguments.int8,
+                "Round the weights, and what they multiply, to 8 bits, in groups of 32 with a scale each: faster, and "
+                "a little "
+                "less exact; on the CPU")
       ->group(kModelGroup);
   command
       .add_option(

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "core/base/rng.h"
@@ -19,6 +20,12 @@ namespace {
 
 // Half a unit in the last place of numbers below 32, and what float32 adds.
 double Tolerance(at::ScalarType type) { return type == at::kFloat ? 2e-5 : 0.0651; }
+
+// In float64, with what products in a format multiply: for int8, inputs are rounded as weights are.
+at::Tensor ExpectedProduct(const at::Tensor& x, const PackedMatrix& weight) {
+  const at::Tensor inputs = weight.format() == PackedFormat::kInt8 ? PackedMatrix(x, PackedFormat::kInt8).Unpack() : x;
+  return inputs.to(at::kDouble).mm(weight.Unpack().to(at::kDouble).t());
+}
 
 TEST(Product, OfRowsTogetherEqualsThatOfEachAlone) {
   for (const at::ScalarType type : kTypes) {
@@ -56,7 +63,7 @@ TEST(Product, WithPackedWeightsIsThatWithTheirValues) {
         const PackedMatrix packed(weight, format);
         const at::Tensor values = packed.Unpack();
         const at::Tensor y = Product(x, packed, bias);
-        at::Tensor expected = x.to(at::kDouble).mm(values.to(at::kDouble).t());
+        at::Tensor expected = ExpectedProduct(x, packed);
         if (bias.defined()) expected = expected + bias.to(at::kDouble);
         EXPECT_LT(LargestDifference(y, expected), type == at::kFloat ? 2e-4 : 0.3);
         const int64_t row = size(static_cast<uint64_t>(rows)) - 1;
@@ -92,6 +99,7 @@ TEST(PackedMatrix, RoundsToItsFormat) {
     at::Tensor broken = at::ones({1, 40});
     broken[0][3].fill_(value);
     EXPECT_FALSE(Product(at::ones({1, 40}), PackedMatrix(broken, PackedFormat::kInt8), {}).isfinite().item<bool>());
+    EXPECT_FALSE(Product(broken, PackedMatrix(at::ones({1, 40}), PackedFormat::kInt8), {}).isfinite().item<bool>());
   }
 }
 
@@ -112,64 +120,67 @@ TEST(Product, RefusesWhatDoesNotFit) {
   EXPECT_THROW(Product(at::ones({2, 3}, at::kDouble), at::ones({2, 3}, at::kDouble), {}), c10::Error);
 }
 
-void ExpectPairsAreMultiplied(const Loops& loops) {
-  const int64_t rows = 5, outputs = 27, inputs = 51;
-  const at::Tensor x = Normal({rows, inputs}, 6, at::kBFloat16), weight = Normal({outputs, inputs}, 7, at::kBFloat16);
-  std::vector<std::byte> panel(static_cast<size_t>(PanelBytes(PackedFormat::kBFloat16, inputs)));
-  std::vector<float> pairs(static_cast<size_t>(rows * DividedUp(inputs, 2)));
-  const auto& of_bfloat16 = loops.of_bfloat16;
-  of_bfloat16.pack_panel(weight.const_data_ptr<at::BFloat16>(), outputs, inputs, PackedFormat::kBFloat16, panel.data(),
-                         nullptr);
-  of_bfloat16.pack_tile(x.const_data_ptr<at::BFloat16>(), rows, inputs, true, pairs.data());
-  at::Tensor y = at::empty({rows, outputs}, at::kBFloat16);
-  of_bfloat16.multiply({.x = pairs.data(),
-                        .pairs = true,
-                        .rows = rows,
-                        .inputs = inputs,
-                        .format = PackedFormat::kBFloat16,
-                        .panels = panel.data(),
-                        .outputs = outputs,
-                        .y = y.mutable_data_ptr<at::BFloat16>(),
-                        .y_stride = outputs});
-  EXPECT_LT(LargestDifference(y, x.to(at::kDouble).mm(weight.to(at::kDouble).t())), Tolerance(at::kBFloat16));
+// By these loops instead of those in use.
+template <class T>
+at::Tensor ProductBy(const Loops& loops, const at::Tensor& x, const at::Tensor& weight, PackedFormat format,
+                     RowWords words) {
+  const int64_t rows = x.size(0), inputs = x.size(1), outputs = weight.size(0), size = WordCount(words, inputs);
+  const auto& typed = loops.of<T>();
+  std::vector<std::byte> panel(static_cast<size_t>(PanelBytes(format, inputs)));
+  typed.pack_panel(weight.const_data_ptr<T>(), outputs, inputs, format, panel.data());
+  std::vector<float> tiles(static_cast<size_t>(rows * size));
+  const RowTiles of_rows(rows, loops.tile_rows);
+  for (int64_t tile = 0; tile < of_rows.count; ++tile) {
+    typed.pack_tile(x.const_data_ptr<T>() + of_rows.begin(tile) * inputs, of_rows.size(tile), inputs, words,
+                    tiles.data() + of_rows.begin(tile) * size);
+  }
+  at::Tensor y = at::empty({rows, outputs}, x.options());
+  const auto multiply = format == PackedFormat::kInt8 ? typed.multiply_int8 : typed.multiply;
+  multiply({.x = tiles.data(),
+            .words = words,
+            .rows = rows,
+            .inputs = inputs,
+            .format = format,
+            .panels = panel.data(),
+            .outputs = outputs,
+            .y = y.mutable_data_ptr<T>(),
+            .y_stride = outputs});
+  return y;
 }
 
 // Each instruction set has its own loops; others than the best would otherwise run on other machines only.
 TEST(Loops, OfEveryInstructionSetMultiply) {
-  const int64_t rows = 13, outputs = 21, inputs = 50;
-  const at::Tensor x = Normal({rows, inputs}, 1), weight = Normal({outputs, inputs}, 2);
+  const at::Tensor x = Normal({13, 50}, 1), weight = Normal({21, 50}, 2);
+  const at::Tensor low_x = x.to(at::kBFloat16), low_weight = weight.to(at::kBFloat16);
   for (const Loops* loops : AllLoops()) {
     SCOPED_TRACE(loops->instructions);
-    for (const PackedFormat format : {PackedFormat::kFloat, PackedFormat::kBFloat16, PackedFormat::kInt8}) {
-      const auto* const of_float = &loops->of_float;
-      std::vector<std::byte> panel(static_cast<size_t>(PanelBytes(format, inputs)));
-      std::vector<float> scales(static_cast<size_t>(PanelScales(format, inputs)));
-      of_float->pack_panel(weight.const_data_ptr<float>(), outputs, inputs, format, panel.data(), scales.data());
-      const auto multiply = [&](int64_t row, int64_t count) {
-        std::vector<float> tiles(static_cast<size_t>(count * inputs));
-        const RowTiles of_rows(count, loops->tile_rows);
-        for (int64_t tile = 0; tile < of_rows.count; ++tile) {
-          of_float->pack_tile(x.const_data_ptr<float>() + (row + of_rows.begin(tile)) * inputs, of_rows.size(tile),
-                              inputs, false, tiles.data() + of_rows.begin(tile) * inputs);
-        }
-        at::Tensor y = at::empty({count, outputs});
-        of_float->multiply({.x = tiles.data(),
-                            .rows = count,
-                            .inputs = inputs,
-                            .format = format,
-                            .panels = panel.data(),
-                            .scales = scales.data(),
-                            .outputs = outputs,
-                            .y = y.mutable_data_ptr<float>(),
-                            .y_stride = outputs});
-        return y;
-      };
-      const at::Tensor y = multiply(0, rows);
-      const at::Tensor unpacked = PackedMatrix(weight, format).Unpack();
-      EXPECT_LT(LargestDifference(y, x.to(at::kDouble).mm(unpacked.to(at::kDouble).t())), Tolerance(at::kFloat));
-      for (int64_t row = 0; row < rows; ++row) EXPECT_TRUE(SameBits(multiply(row, 1), y.narrow(0, row, 1))) << row;
-    }
-    if (loops->multiplies_pairs) ExpectPairsAreMultiplied(*loops);
+    const auto expect_product = [&](PackedFormat format, RowWords words) {
+      const at::Tensor y = ProductBy<float>(*loops, x, weight, format, words);
+      EXPECT_LT(LargestDifference(y, ExpectedProduct(x, PackedMatrix(weight, format))), Tolerance(at::kFloat));
+      for (int64_t row = 0; row < x.size(0); ++row) {
+        const at::Tensor alone = ProductBy<float>(*loops, x.narrow(0, row, 1), weight, format, words);
+        EXPECT_TRUE(SameBits(alone, y.narrow(0, row, 1))) << row;
+      }
+    };
+    expect_product(PackedFormat::kFloat, RowWords::kNumbers);
+    expect_product(PackedFormat::kBFloat16, RowWords::kNumbers);
+    expect_product(PackedFormat::kInt8, RowWords::kFours);
+    if (!loops->multiplies_pairs) continue;
+    const at::Tensor y = ProductBy<at::BFloat16>(*loops, low_x, low_weight, PackedFormat::kBFloat16, RowWords::kPairs);
+    EXPECT_LT(LargestDifference(y, low_x.to(at::kDouble).mm(low_weight.to(at::kDouble).t())), Tolerance(at::kBFloat16));
+  }
+}
+
+// Some have an instruction that multiplies int8 and some do not, but a run's bits do not depend on it.
+TEST(Loops, OfOneNameHaveTheSameBits) {
+  const std::vector<const Loops*> all = AllLoops();
+  const at::Tensor x = Normal({27, 1100}, 1), weight = Normal({32, 1100}, 2);
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (std::string_view(all[i]->instructions) != all[i - 1]->instructions) continue;
+    const auto product = [&](size_t loops) {
+      return ProductBy<float>(*all[loops], x, weight, PackedFormat::kInt8, RowWords::kFours);
+    };
+    EXPECT_TRUE(SameBits(product(i - 1), product(i))) << all[i]->instructions;
   }
 }
 

@@ -142,9 +142,11 @@ inline float Sum(Lanes x) {
 }
 
 inline float Largest(Lanes x) {
-  float largest = x[0];
-  for (int64_t lane = 1; lane < kLanes; ++lane) largest = std::max(largest, x[lane]);
-  return largest;
+  x = Max(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  x = Max(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  x = Max(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  x = Max(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+  return x[0];
 }
 
 // eˣ within 2 units in the last place. The reduction of the argument and the polynomial are those of expf of Cephes

@@ -16,13 +16,13 @@ namespace tdock::kernels {
 // Each is in a file of its own, loops_….cc.
 #ifdef TDOCK_KERNELS_FOR_X86
 namespace avx512 {
-extern const Loops kLoops;
+extern const Loops kLoops, kLoopsOfFours;
 }
 namespace avx512_bf16 {
 extern const Loops kLoops;
 }
 namespace avx2 {
-extern const Loops kLoops;
+extern const Loops kLoops, kLoopsOfFours;
 }
 #endif
 namespace baseline {
@@ -35,11 +35,14 @@ std::vector<const Loops*> AllLoops() {
   const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_fours = __builtin_cpu_supports("avx512vnni");
+  if (has_avx512 && has_avx2 && has_fours) all.push_back(&avx512::kLoopsOfFours);
   if (has_avx512 && has_avx2) all.push_back(&avx512::kLoops);
-  if (has_avx512 && has_avx2 && __builtin_cpu_supports("avx512bf16")) {
+  if (has_avx512 && has_avx2 && has_fours && __builtin_cpu_supports("avx512bf16")) {
     // AMD's processors multiply pairs twice as fast as they multiply float32, Intel's half as fast.
     all.insert(__builtin_cpu_is("amd") ? all.begin() : all.end(), &avx512_bf16::kLoops);
   }
+  if (has_avx2 && __builtin_cpu_supports("avxvnni")) all.push_back(&avx2::kLoopsOfFours);
   if (has_avx2) all.push_back(&avx2::kLoops);
 #endif
   all.push_back(&baseline::kLoops);

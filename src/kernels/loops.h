@@ -114,11 +114,11 @@ template <class T>
 struct TypedLoops {
   void (*attend)(const AttentionRows<T>& rows);
   void (*attention_gradient)(const AttentionGradientRows<T>& rows);
-  // panels.h says what these read and write; `scales` may be null where the format has none.
-  void (*pack_tile)(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to);
-  void (*pack_panel)(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to,
-                     float* scales);
-  void (*multiply)(const PanelProduct<T>& product);
+  // panels.h says what these read and write.
+  void (*pack_tile)(const T* x, int64_t rows, int64_t inputs, RowWords words, float* to);
+  void (*pack_panel)(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to);
+  void (*multiply)(const PanelProduct<T>& product);  // with weights in float32 or bfloat16
+  void (*multiply_int8)(const PanelProduct<T>& product);
   // (x - mean) · scale · weight + bias, of one row; without a mean for rms_norm.
   NormFigures (*rms_norm)(const T* x, const NormParameters& parameters, T* y, int64_t size);
   NormFigures (*layer_norm)(const T* x, const NormParameters& parameters, T* y, int64_t size);
@@ -141,7 +141,8 @@ struct TypedLoops {
   void (*log_prob_gradient)(const T* logits, float inverse, const ScoreGradient& of, T* gradient, int64_t size);
 };
 
-// Those of two instruction sets may differ in the last bit: some multiply and add in one rounding.
+// Those of two instruction sets may differ in the last bit: some multiply and add in one rounding. Loops with the same
+// `instructions` have the same bits.
 struct Loops {
   const char* instructions;
   int64_t tile_rows;      // the most rows of a tile of packed rows

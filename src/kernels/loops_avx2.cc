@@ -27,4 +27,21 @@ constexpr bool kMultipliesPairs = false;
 }  // namespace tdock::kernels::avx2
 #pragma GCC pop_options
 
+// The same with an instruction that multiplies int8.
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avxvnni")
+#define TDOCK_MULTIPLIES_FOURS
+namespace tdock::kernels::avx2 {
+namespace fours {
+
+#include "kernels/products_body.h"
+
+}  // namespace fours
+
+extern const Loops kLoopsOfFours;
+const Loops kLoopsOfFours = LoopsWith(fours::MultiplyInt8<float>, fours::MultiplyInt8<BFloat16>);
+
+}  // namespace tdock::kernels::avx2
+#pragma GCC pop_options
+
 #endif

@@ -1,4 +1,4 @@
-// The loops for AVX-512 with products of bfloat16.
+// The loops for AVX-512 with products of bfloat16 and of int8, which all processors have that have the former.
 #include "kernels/loops.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -14,9 +14,10 @@
 #include <utility>
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,avx2,fma")
 #define TDOCK_VECTOR_BITS 512
 #define TDOCK_MULTIPLIES_PAIRS
+#define TDOCK_MULTIPLIES_FOURS
 namespace tdock::kernels::avx512_bf16 {
 
 constexpr char kInstructions[] = "avx512_bf16";

@@ -15,39 +15,49 @@
 // clang-format on
 
 template <class T>
-constexpr TypedLoops<T> kTypedLoops = {
-    .attend = Attend<T>,
-    .attention_gradient = AddAttentionGradient<T>,
-    .pack_tile = PackTile<T>,
-    .pack_panel = PackPanel<T>,
-    .multiply = MultiplyAll<T>,
-    .rms_norm = NormRow<false, T>,
-    .layer_norm = NormRow<true, T>,
-    .rms_norm_gradient = NormRowGradient<false, T>,
-    .layer_norm_gradient = NormRowGradient<true, T>,
-    .rotate = RotateRow<T>,
-    .silu = kActivationLoops<Silu, T>,
-    .relu = kActivationLoops<Relu, T>,
-    .gelu = kActivationLoops<Gelu, T>,
-    .gelu_tanh = kActivationLoops<GeluTanh, T>,
-    .sum_blocks = SumBlocks<T>,
-    .find_in_block = FindInBlock<T>,
-    .find_largest = FindLargest<T>,
-    .log_probs = LogProbsOfRow<T>,
-    .entropy = EntropyOfRow<T>,
-    .log_prob_gradient = LogProbGradient<T>,
-};
+using MultiplyFunction = void (*)(const PanelProduct<T>&);
+
+template <class T>
+constexpr TypedLoops<T> TypedLoopsWith(MultiplyFunction<T> multiply_int8) {
+  return {
+      .attend = Attend<T>,
+      .attention_gradient = AddAttentionGradient<T>,
+      .pack_tile = PackTile<T>,
+      .pack_panel = PackPanel<T>,
+      .multiply = MultiplyFloats<T>,
+      .multiply_int8 = multiply_int8,
+      .rms_norm = NormRow<false, T>,
+      .layer_norm = NormRow<true, T>,
+      .rms_norm_gradient = NormRowGradient<false, T>,
+      .layer_norm_gradient = NormRowGradient<true, T>,
+      .rotate = RotateRow<T>,
+      .silu = kActivationLoops<Silu, T>,
+      .relu = kActivationLoops<Relu, T>,
+      .gelu = kActivationLoops<Gelu, T>,
+      .gelu_tanh = kActivationLoops<GeluTanh, T>,
+      .sum_blocks = SumBlocks<T>,
+      .find_in_block = FindInBlock<T>,
+      .find_largest = FindLargest<T>,
+      .log_probs = LogProbsOfRow<T>,
+      .entropy = EntropyOfRow<T>,
+      .log_prob_gradient = LogProbGradient<T>,
+  };
+}
+
+constexpr Loops LoopsWith(MultiplyFunction<float> int8_of_float, MultiplyFunction<BFloat16> int8_of_bfloat16) {
+  return {
+      .instructions = kInstructions,
+      .tile_rows = kTileRows,
+      .vector_bits = TDOCK_VECTOR_BITS,
+      .multiplies_pairs = kMultipliesPairs,
+      .of_float = TypedLoopsWith<float>(int8_of_float),
+      .of_bfloat16 = TypedLoopsWith<BFloat16>(int8_of_bfloat16),
+      .exp = ExpOf,
+      .widen = Widen,
+      .multiply_and_add = MultiplyAndAdd,
+      .sum = Sum,
+  };
+}
 
 extern const Loops kLoops;
-const Loops kLoops = {
-    .instructions = kInstructions,
-    .tile_rows = kTileRows,
-    .vector_bits = TDOCK_VECTOR_BITS,
-    .multiplies_pairs = kMultipliesPairs,
-    .of_float = kTypedLoops<float>,
-    .of_bfloat16 = kTypedLoops<BFloat16>,
-    .exp = ExpOf,
-    .widen = Widen,
-    .multiply_and_add = MultiplyAndAdd,
-    .sum = Sum,
-};
+const Loops kLoops = LoopsWith(MultiplyInt8<float>, MultiplyInt8<BFloat16>);

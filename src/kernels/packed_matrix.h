@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 namespace tdock::kernels {
 
@@ -15,7 +14,7 @@ enum class PackedFormat {
   kFloat,
   kBFloat16,
   // Each weight is a number from -127 to 127 times a scale, which kInt8Group weights share that are multiplied with
-  // neighbouring inputs: the largest of their magnitudes divided by 127.
+  // neighbouring inputs: the largest of their magnitudes divided by 127. Products round the inputs in the same way.
   kInt8,
 };
 
@@ -39,13 +38,11 @@ class PackedMatrix {
   at::Tensor Unpack() const;
 
   const std::byte* panels() const { return panels_.get(); }
-  const float* scales() const { return scales_.data(); }
 
  private:
   int64_t outputs_, inputs_;
   PackedFormat format_;
   std::unique_ptr<std::byte[], std::function<void(std::byte*)>> panels_;
-  std::vector<float> scales_;  // of kInt8: [panels, groups, kPanelOutputs]
 };
 
 }  // namespace tdock::kernels

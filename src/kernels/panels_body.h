@@ -60,10 +60,38 @@ inline Lanes RoundedPairs(const float* row, int64_t size, int64_t begin, int64_t
   return Reinterpret<Lanes>((even >> 16) | odd);
 }
 
+inline Lanes Magnitude(Lanes x) { return x < 0 ? -x : x; }
+
+// The words of a group of a row's inputs, of which `count` ≤ kInt8Group are there (RowWords::kFours).
+template <class T>
+inline __attribute__((always_inline)) Lanes RoundedGroup(const T* row, int64_t begin, int64_t count) {
+  static_assert(kInt8Group == 2 * kLanes);
+  const Lanes low = LoadPart(row, begin, std::min(count, kLanes));
+  const Lanes high = count > kLanes ? LoadPart(row, begin + kLanes, count - kLanes) : Lanes{};
+  const float largest = Largest(Max(Magnitude(low), Magnitude(high)));
+  // What is not finite makes the whole group so, as it would make what is computed with it.
+  const float scale = largest / 127.0F + Sum((low + high) * 0.0F);
+  constexpr float kSmallest = 1e-30F;  // what has no finite inverse is 0
+  const float inverse = scale > kSmallest ? 127.0F / largest : 0.0F;
+  constexpr float kRounds = 12582912.0F;  // 1.5·2²³: a number added to it is rounded to an integer
+  const Ints offset = Reinterpret<Ints>(Same(kRounds));
+  const Ints of_low = Reinterpret<Ints>(low * inverse + kRounds) - offset;
+  const Ints of_high = Reinterpret<Ints>(high * inverse + kRounds) - offset;
+  typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+  const Bytes bytes[2] = {__builtin_convertvector(of_low, Bytes), __builtin_convertvector(of_high, Bytes)};
+  const Lanes sums = __builtin_convertvector(of_low + of_high, Lanes);
+  const auto correction = static_cast<int32_t>(-128.0F * Sum(sums));
+  Lanes words = {};
+  __builtin_memcpy(&words, bytes, sizeof bytes);
+  words[kFoursOfGroup] = scale;
+  words[kFoursOfGroup + 1] = Reinterpret<float>(correction);
+  return words;
+}
+
 // Packs a tile of `rows` rows.
 template <class T>
-void PackTile(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to) {
-  const int64_t size = pairs ? DividedUp(inputs, 2) : inputs;
+void PackTile(const T* x, int64_t rows, int64_t inputs, RowWords words, float* to) {
+  const int64_t size = WordCount(words, inputs);
   const auto put = [&](int64_t i, const Lanes& column) __attribute__((always_inline)) {
     // Whole lanes, as long as what lies behind the column belongs to this tile and is written later.
     if (i * rows + kLanes <= size * rows) {
@@ -72,8 +100,18 @@ void PackTile(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to) {
       __builtin_memcpy(to + i * rows, &column, static_cast<size_t>(rows) * sizeof(float));
     }
   };
+  if (words == RowWords::kFours) {
+    for (int64_t group = 0; group * kInt8Group < inputs; ++group) {
+      const int64_t begin = group * kInt8Group, count = std::min(inputs - begin, kInt8Group);
+      Lanes square[kLanes] = {};
+      for (int64_t r = 0; r < rows; ++r) square[r] = RoundedGroup(x + r * inputs, begin, count);
+      TransposeLanes(square);
+      for (int64_t i = 0; i < kWordsOfGroup; ++i) put(group * kWordsOfGroup + i, square[i]);
+    }
+    return;
+  }
   if constexpr (std::is_same_v<T, BFloat16>) {
-    if (pairs) {
+    if (words == RowWords::kPairs) {
       return PutColumns(
           rows, size,
           [&](int64_t r, int64_t begin, int64_t count)
@@ -88,45 +126,24 @@ void PackTile(const T* x, int64_t rows, int64_t inputs, bool pairs, float* to) {
       put);
 }
 
-inline float LargestMagnitude(const Lanes* x, int64_t vectors) {
-  Lanes largest = {};
-  for (int64_t i = 0; i < vectors; ++i) largest = Max(x[i] < 0 ? -x[i] : x[i], largest);
-  return Largest(largest);
-}
-
-// One row of weights in int8: its scales are kPanelOutputs apart, as are its numbers.
+// One row of weights in int8, whose words are kPanelOutputs apart.
 template <class T>
-void QuantizeRow(const T* weight, int64_t inputs, int8_t* to, float* scales) {
+void RoundRow(const T* weight, int64_t inputs, float* to) {
   for (int64_t begin = 0; begin < inputs; begin += kInt8Group) {
-    const int64_t count = std::min(inputs - begin, kInt8Group);
-    float group[kInt8Group] = {};
-    for (int64_t i = 0; i < count; ++i) group[i] = static_cast<float>(weight[begin + i]);
-    Lanes lanes[kInt8Group / kLanes];
-    for (int64_t v = 0; v < kInt8Group / kLanes; ++v) lanes[v] = Load(group + v * kLanes);
-    // What is not finite makes the whole group so, as it would make what is computed with it.
-    float not_finite = 0;
-    for (int64_t i = 0; i < count; ++i) not_finite += group[i] * 0;
-    const float scale = LargestMagnitude(lanes, kInt8Group / kLanes) / 127.0F + not_finite;
-    scales[begin / kInt8Group * kPanelOutputs] = scale;
-    for (int64_t i = 0; i < count; ++i) {
-      const float steps = scale > 0 ? std::nearbyint(group[i] / scale) : 0.0F;
-      to[(begin + i) * kPanelOutputs] = static_cast<int8_t>(std::clamp(steps, -127.0F, 127.0F));
-    }
+    const Lanes words = RoundedGroup(weight, begin, std::min(inputs - begin, kInt8Group));
+    for (int64_t i = 0; i <= kFoursOfGroup; ++i, to += kPanelOutputs) *to = words[i];
   }
 }
 
 // Packs `outputs` ≤ kPanelOutputs rows of weights, which lie one behind the other.
 template <class T>
-void PackPanel(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to, float* scales) {
+void PackPanel(const T* weight, int64_t outputs, int64_t inputs, PackedFormat format, std::byte* to) {
+  auto* const numbers = reinterpret_cast<float*>(to);
   if (format == PackedFormat::kInt8) {
     std::memset(to, 0, static_cast<size_t>(PanelBytes(format, inputs)));
-    std::fill(scales, scales + PanelScales(format, inputs), 0.0F);
-    for (int64_t o = 0; o < outputs; ++o) {
-      QuantizeRow(weight + o * inputs, inputs, reinterpret_cast<int8_t*>(to) + o, scales + o);
-    }
+    for (int64_t o = 0; o < outputs; ++o) RoundRow(weight + o * inputs, inputs, numbers + o);
     return;
   }
-  auto* const numbers = reinterpret_cast<float*>(to);
   for (int64_t first = 0; first < kPanelOutputs; first += kLanes) {
     const int64_t rows = std::clamp<int64_t>(outputs - first, 0, kLanes);
     const T* const of_rows = weight + first * inputs;

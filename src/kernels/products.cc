@@ -30,12 +30,6 @@ struct Problem {
   int64_t panels() const { return DividedUp(outputs, kPanelOutputs); }
 };
 
-// Where panels are.
-struct Panels {
-  const std::byte* data;
-  const float* scales;
-};
-
 // The rows of x in tiles, in blocks that are multiplied one after another.
 template <class T>
 class PackedRows {
@@ -43,8 +37,8 @@ class PackedRows {
   PackedRows(const Problem<T>& problem, const Loops& loops)
       : problem_(problem),
         loops_(loops),
-        pairs_(loops.multiplies_pairs && problem.format == PackedFormat::kBFloat16 && !std::is_same_v<T, float>),
-        width_(pairs_ ? DividedUp(problem.inputs, 2) : problem.inputs),
+        words_(WordsOf(problem.format, loops)),
+        width_(WordCount(words_, problem.inputs)),
         blocks_(problem.rows, kMostRows),
         packed_(at::empty({problem.rows * width_}, at::kFloat)) {
     const int64_t tiles_of_block = DividedUp(blocks_.size(blocks_.count - 1), loops.tile_rows);
@@ -57,33 +51,40 @@ class PackedRows {
   int64_t blocks() const { return blocks_.count; }
 
   // Multiplies a block with `count` panels from `first` on.
-  void Multiply(int64_t block, int64_t first, int64_t count, const Panels& panels) const {
+  void Multiply(int64_t block, int64_t first, int64_t count, const std::byte* panels) const {
     const int64_t row = blocks_.begin(block), output = first * kPanelOutputs;
-    loops_.of<T>().multiply({.x = packed_.const_data_ptr<float>() + row * width_,
-                             .pairs = pairs_,
-                             .rows = blocks_.size(block),
-                             .inputs = problem_.inputs,
-                             .format = problem_.format,
-                             .panels = panels.data,
-                             .scales = panels.scales,
-                             .bias = problem_.bias != nullptr ? problem_.bias + output : nullptr,
-                             .outputs = std::min(problem_.outputs - output, count * kPanelOutputs),
-                             .y = problem_.y + row * problem_.outputs + output,
-                             .y_stride = problem_.outputs});
+    const TypedLoops<T>& loops = loops_.of<T>();
+    const auto multiply = problem_.format == PackedFormat::kInt8 ? loops.multiply_int8 : loops.multiply;
+    multiply({.x = packed_.const_data_ptr<float>() + row * width_,
+              .words = words_,
+              .rows = blocks_.size(block),
+              .inputs = problem_.inputs,
+              .format = problem_.format,
+              .panels = panels,
+              .bias = problem_.bias != nullptr ? problem_.bias + output : nullptr,
+              .outputs = std::min(problem_.outputs - output, count * kPanelOutputs),
+              .y = problem_.y + row * problem_.outputs + output,
+              .y_stride = problem_.outputs});
   }
 
  private:
+  static RowWords WordsOf(PackedFormat format, const Loops& loops) {
+    if (format == PackedFormat::kInt8) return RowWords::kFours;
+    const bool is_bfloat16 = format == PackedFormat::kBFloat16 && !std::is_same_v<T, float>;
+    return is_bfloat16 && loops.multiplies_pairs ? RowWords::kPairs : RowWords::kNumbers;
+  }
+
   void PackTile(int64_t block, int64_t tile) {
     const RowTiles tiles(blocks_.size(block), loops_.tile_rows);
     if (tile >= tiles.count) return;  // of a block that is a row smaller than the last one
     const int64_t row = blocks_.begin(block) + tiles.begin(tile);
-    loops_.of<T>().pack_tile(problem_.x + row * problem_.inputs, tiles.size(tile), problem_.inputs, pairs_,
+    loops_.of<T>().pack_tile(problem_.x + row * problem_.inputs, tiles.size(tile), problem_.inputs, words_,
                              packed_.mutable_data_ptr<float>() + row * width_);
   }
 
   const Problem<T>& problem_;
   const Loops& loops_;
-  const bool pairs_;
+  const RowWords words_;
   const int64_t width_;  // of a packed row
   const RowTiles blocks_;
   const at::Tensor packed_;
@@ -112,10 +113,9 @@ void ForBlocks(const Problem<T>& problem, const PackedRows<T>& rows, Body&& body
 template <class T>
 void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
   const PackedRows<T> rows(problem, LoopsInUse());
-  const int64_t bytes = PanelBytes(problem.format, problem.inputs),
-                scales = PanelScales(problem.format, problem.inputs);
+  const int64_t bytes = PanelBytes(problem.format, problem.inputs);
   ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
-    rows.Multiply(block, first, count, {weight.panels() + first * bytes, weight.scales() + first * scales});
+    rows.Multiply(block, first, count, weight.panels() + first * bytes);
   });
 }
 
@@ -129,8 +129,8 @@ void Multiply(const Problem<T>& problem, const W* weight) {
     for (int64_t i = first; i < first + count; ++i) {
       loops.of<W>().pack_panel(weight + i * kPanelOutputs * problem.inputs,
                                std::min(problem.outputs - i * kPanelOutputs, kPanelOutputs), problem.inputs,
-                               problem.format, panel, nullptr);
-      rows.Multiply(block, i, 1, {panel, nullptr});
+                               problem.format, panel);
+      rows.Multiply(block, i, 1, panel);
     }
   });
 }
