@@ -103,6 +103,26 @@ TEST(PackedMatrix, RoundsToItsFormat) {
   }
 }
 
+TEST(Multiply, OfTransposedViewsIsThatOfTheirCopies) {
+  for (uint64_t i = 0; i < 40; ++i) {
+    Rng random(DeriveSeed(2, i));
+    const auto size = [&](uint64_t most) { return static_cast<int64_t>(1 + random.Below(most)); };
+    const int64_t rows = i % 4 == 0 ? 480 + size(30) : size(40), inputs = size(150), outputs = size(200);
+    SCOPED_TRACE(testing::Message() << rows << "x" << inputs << "x" << outputs);
+    const at::Tensor a = Normal({rows, inputs}, i), b = Normal({inputs, outputs}, i + 100);
+    const at::Tensor a_view = a.t().contiguous().t(), b_view = b.t().contiguous().t();
+    const at::Tensor expected = Product(a, b_view.t(), {});
+    EXPECT_TRUE(SameBits(Multiply(a, b), expected));
+    EXPECT_TRUE(SameBits(Multiply(a_view, b), expected));
+    EXPECT_TRUE(SameBits(Multiply(a, b_view), expected));
+    EXPECT_TRUE(SameBits(Multiply(a_view, b_view), expected));
+  }
+  EXPECT_EQ(Multiply(at::ones({0, 3}), at::ones({3, 2})).size(1), 2);
+  EXPECT_THROW(Multiply(at::ones({2, 3}), at::ones({2, 3})), c10::Error);
+  EXPECT_THROW(Multiply(at::ones({2, 3}, at::kBFloat16), at::ones({3, 2}, at::kBFloat16)), c10::Error);
+  EXPECT_THROW(Multiply(at::ones({3}), at::ones({3, 2})), c10::Error);
+}
+
 TEST(Product, DoesNotDependOnTheNumberOfThreads) {
   const at::Tensor x = Normal({600, 96}, 1), weight = Normal({200, 96}, 2);
   at::set_num_threads(1);

@@ -9,6 +9,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TDOCK_KERNELS_FOR_X86
+#include <cpuid.h>
 #endif
 
 namespace tdock::kernels {
@@ -47,6 +48,17 @@ std::vector<const Loops*> AllLoops() {
 #endif
   all.push_back(&baseline::kLoops);
   return all;
+}
+
+bool HasWideMultipliersOfAmd() {
+#ifdef TDOCK_KERNELS_FOR_X86
+  constexpr unsigned kZen5 = 26;  // its family
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (eax >> 8 & 0xF) + (eax >> 20 & 0xFF) >= kZen5;
+#else
+  return false;
+#endif
 }
 
 namespace {

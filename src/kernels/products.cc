@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -21,8 +22,9 @@ constexpr int64_t kWorthMultiplying = 1 << 17, kWorthPacking = 1 << 15;
 
 template <class T>
 struct Problem {
-  const T* x;
-  const T* bias;  // or null
+  const T* x;                    // [rows, inputs], or, if x_is_transposed, [inputs, rows]
+  bool x_is_transposed = false;  // of float32 only
+  const T* bias;                 // or null
   T* y;
   int64_t rows, inputs, outputs;
   PackedFormat format;
@@ -78,8 +80,26 @@ class PackedRows {
     const RowTiles tiles(blocks_.size(block), loops_.tile_rows);
     if (tile >= tiles.count) return;  // of a block that is a row smaller than the last one
     const int64_t row = blocks_.begin(block) + tiles.begin(tile);
+    if constexpr (std::is_same_v<T, float>) {
+      if (problem_.x_is_transposed) return CopyTile(row, tiles.size(tile));
+    }
     loops_.of<T>().pack_tile(problem_.x + row * problem_.inputs, tiles.size(tile), problem_.inputs, words_,
                              packed_.mutable_data_ptr<float>() + row * width_);
+  }
+
+  // The tile of the rows from `row` on, of a transposed x.
+  void CopyTile(int64_t row, int64_t count) {
+    float* const tile = packed_.mutable_data_ptr<float>() + row * width_;
+    for (int64_t i = 0; i < problem_.inputs; ++i) {
+      const float* const from = problem_.x + i * problem_.rows + row;
+      // A copy of known size is faster. What it writes behind its part is overwritten by the next.
+      const int64_t left = problem_.inputs - i;
+      if (left * count >= kLanes && left * problem_.rows - row >= kLanes) {
+        std::memcpy(tile + i * count, from, kLanes * sizeof(float));
+      } else {
+        std::memcpy(tile + i * count, from, static_cast<size_t>(count) * sizeof(float));
+      }
+    }
   }
 
   const Problem<T>& problem_;
@@ -119,18 +139,40 @@ void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
   });
 }
 
-template <class T, class W>
-void Multiply(const Problem<T>& problem, const W* weight) {
-  const Loops& loops = LoopsInUse();
-  const PackedRows<T> rows(problem, loops);
+// Packs the panels as it comes to them: pack_panel(first output, number of outputs, to).
+template <class T, class PackPanel>
+void MultiplyPacking(const Problem<T>& problem, PackPanel&& pack_panel) {
+  const PackedRows<T> rows(problem, LoopsInUse());
   ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
     const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
     auto* const panel = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
     for (int64_t i = first; i < first + count; ++i) {
-      loops.of<W>().pack_panel(weight + i * kPanelOutputs * problem.inputs,
-                               std::min(problem.outputs - i * kPanelOutputs, kPanelOutputs), problem.inputs,
-                               problem.format, panel);
+      const int64_t output = i * kPanelOutputs;
+      pack_panel(output, std::min(problem.outputs - output, kPanelOutputs), panel);
       rows.Multiply(block, i, 1, panel);
+    }
+  });
+}
+
+template <class T, class W>
+void Multiply(const Problem<T>& problem, const W* weight) {
+  MultiplyPacking(problem, [&](int64_t output, int64_t count, std::byte* panel) {
+    LoopsInUse().of<W>().pack_panel(weight + output * problem.inputs, count, problem.inputs, problem.format, panel);
+  });
+}
+
+// The same for a transposed weight, [inputs, outputs].
+void MultiplyTransposed(const Problem<float>& problem, const float* weight) {
+  MultiplyPacking(problem, [&](int64_t output, int64_t count, std::byte* panel) {
+    auto* to = reinterpret_cast<float*>(panel);
+    const float* from = weight + output;
+    for (int64_t i = 0; i < problem.inputs; ++i, to += kPanelOutputs, from += problem.outputs) {
+      if (count == kPanelOutputs) {
+        std::memcpy(to, from, kPanelOutputs * sizeof(float));
+      } else {
+        std::copy(from, from + count, to);
+        std::fill(to + count, to + kPanelOutputs, 0.0F);
+      }
     }
   });
 }
@@ -180,7 +222,37 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   });
 }
 
+at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b) {
+  for (const at::Tensor& factor : {a, b}) {
+    CheckKernelTensor(factor, "products");
+    TORCH_CHECK(factor.dim() == 2 && factor.scalar_type() == at::kFloat, "factors are matrices in float32, not ",
+                factor.scalar_type(), " ", factor.sizes());
+  }
+  const int64_t rows = a.size(0), inputs = a.size(1), outputs = b.size(1);
+  TORCH_CHECK(inputs == b.size(0) && inputs > 0, a.sizes(), " does not fit ", b.sizes());
+  const auto is_transposed = [](const at::Tensor& factor) {
+    return !factor.is_contiguous() && factor.t().is_contiguous();
+  };
+  const bool of_a = is_transposed(a), of_b = is_transposed(b);
+  const at::Tensor x = of_a ? a : a.contiguous(), weight = of_b ? b : b.contiguous();
+  at::Tensor y = at::empty({rows, outputs}, a.options());
+  if (y.numel() == 0) return y;
+  const Problem<float> problem{.x = x.const_data_ptr<float>(),
+                               .x_is_transposed = of_a,
+                               .bias = nullptr,
+                               .y = y.mutable_data_ptr<float>(),
+                               .rows = rows,
+                               .inputs = inputs,
+                               .outputs = outputs,
+                               .format = PackedFormat::kFloat};
+  of_b ? Multiply(problem, weight.const_data_ptr<float>())
+       : MultiplyTransposed(problem, weight.const_data_ptr<float>());
+  return y;
+}
+
 bool MultipliesBFloat16Fast() { return LoopsInUse().multiplies_pairs; }
+
+bool MultipliesFloatFast() { return LoopsInUse().vector_bits == 512 && HasWideMultipliersOfAmd(); }
 
 bool HasFastBFloat16() { return LoopsInUse().vector_bits > 0; }
 

@@ -18,6 +18,15 @@ at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Te
 // packed in that format. Laying it out takes about as long as multiplying it with 16 rows.
 at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
+// a · b: a [rows, inputs], b [inputs, outputs], both float32, with sums as those of Product(). Transposed views of
+// contiguous matrices are read as they are, without a copy. Throws c10::Error for other devices, dtypes and shapes.
+// Thread-safe.
+at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b);
+
+// Whether these products are faster than libtorch's in float32, which use AVX2 on all processors of AMD, though those
+// since Zen 5 multiply 512 bits at once.
+bool MultipliesFloatFast();
+
 // Whether this processor multiplies bfloat16 faster than float32.
 bool MultipliesBFloat16Fast();
 

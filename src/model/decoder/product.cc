@@ -40,10 +40,10 @@ at::Tensor LibtorchProduct(const at::Tensor& x, const at::Tensor& weight, const 
 
 bool IsPortable() { return kernels::Instructions() == kernels::kPortable; }
 
-// a · b. Libtorch's products are the faster ones of this form, and have other bits on other processors.
+// a · b. Libtorch's products are the faster ones on many processors, and have other bits on each.
 at::Tensor Multiplied(const at::Tensor& a, const at::Tensor& b) {
-  return IsPortable() && a.is_cpu() && a.scalar_type() == at::kFloat ? kernels::Product(a, b.t(), at::Tensor())
-                                                                     : a.mm(b);
+  const bool by_kernels = IsPortable() || kernels::MultipliesFloatFast();
+  return by_kernels && a.is_cpu() && a.scalar_type() == at::kFloat ? kernels::Multiply(a, b) : a.mm(b);
 }
 
 // With y = x · wᵀ + b: dx = dy · w, dw = dyᵀ · x, db = Σ dy.
