@@ -22,9 +22,9 @@ constexpr int64_t kWorthMultiplying = 1 << 17, kWorthPacking = 1 << 15;
 
 template <class T>
 struct Problem {
-  const T* x;                    // [rows, inputs], or, if x_is_transposed, [inputs, rows]
-  bool x_is_transposed = false;  // of float32 only
-  const T* bias;                 // or null
+  const T* x;            // [rows, inputs], or, if x_stride is not 0, columns of a matrix [inputs, x_stride]
+  int64_t x_stride = 0;  // of float32 only
+  const T* bias;         // or null
   T* y;
   int64_t rows, inputs, outputs;
   PackedFormat format;
@@ -81,20 +81,20 @@ class PackedRows {
     if (tile >= tiles.count) return;  // of a block that is a row smaller than the last one
     const int64_t row = blocks_.begin(block) + tiles.begin(tile);
     if constexpr (std::is_same_v<T, float>) {
-      if (problem_.x_is_transposed) return CopyTile(row, tiles.size(tile));
+      if (problem_.x_stride > 0) return CopyTile(row, tiles.size(tile));
     }
     loops_.of<T>().pack_tile(problem_.x + row * problem_.inputs, tiles.size(tile), problem_.inputs, words_,
                              packed_.mutable_data_ptr<float>() + row * width_);
   }
 
-  // The tile of the rows from `row` on, of a transposed x.
+  // The tile of the rows from `row` on, of columns.
   void CopyTile(int64_t row, int64_t count) {
     float* const tile = packed_.mutable_data_ptr<float>() + row * width_;
     for (int64_t i = 0; i < problem_.inputs; ++i) {
-      const float* const from = problem_.x + i * problem_.rows + row;
+      const float* const from = problem_.x + i * problem_.x_stride + row;
       // A copy of known size is faster. What it writes behind its part is overwritten by the next.
       const int64_t left = problem_.inputs - i;
-      if (left * count >= kLanes && left * problem_.rows - row >= kLanes) {
+      if (left * count >= kLanes && (left - 1) * problem_.x_stride + problem_.rows - row >= kLanes) {
         std::memcpy(tile + i * count, from, kLanes * sizeof(float));
       } else {
         std::memcpy(tile + i * count, from, static_cast<size_t>(count) * sizeof(float));
@@ -139,19 +139,28 @@ void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
   });
 }
 
-// Packs the panels as it comes to them: pack_panel(first output, number of outputs, to).
+// Packs the panels as it comes to them: pack_panel(first output, number of outputs, to). Rows are packed in parts, so
+// that their copies stay small.
 template <class T, class PackPanel>
-void MultiplyPacking(const Problem<T>& problem, PackPanel&& pack_panel) {
-  const PackedRows<T> rows(problem, LoopsInUse());
-  ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
-    const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
-    auto* const panel = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
-    for (int64_t i = first; i < first + count; ++i) {
-      const int64_t output = i * kPanelOutputs;
-      pack_panel(output, std::min(problem.outputs - output, kPanelOutputs), panel);
-      rows.Multiply(block, i, 1, panel);
-    }
-  });
+void MultiplyPacking(const Problem<T>& whole, PackPanel&& pack_panel) {
+  constexpr int64_t kMostPacked = int64_t{4} << 20;  // numbers
+  const int64_t rows_at_once = std::max<int64_t>(kMostPacked / whole.inputs / kMostRows, 1) * kMostRows;
+  for (int64_t begin = 0; begin < whole.rows; begin += rows_at_once) {
+    Problem<T> problem = whole;
+    problem.rows = std::min(whole.rows - begin, rows_at_once);
+    problem.x += whole.x_stride > 0 ? begin : begin * whole.inputs;
+    problem.y += begin * whole.outputs;
+    const PackedRows<T> rows(problem, LoopsInUse());
+    ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
+      const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
+      auto* const panel = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
+      for (int64_t i = first; i < first + count; ++i) {
+        const int64_t output = i * kPanelOutputs;
+        pack_panel(output, std::min(problem.outputs - output, kPanelOutputs), panel);
+        rows.Multiply(block, i, 1, panel);
+      }
+    });
+  }
 }
 
 template <class T, class W>
@@ -229,16 +238,16 @@ at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b) {
                 factor.scalar_type(), " ", factor.sizes());
   }
   const int64_t rows = a.size(0), inputs = a.size(1), outputs = b.size(1);
-  TORCH_CHECK(inputs == b.size(0) && inputs > 0, a.sizes(), " does not fit ", b.sizes());
+  TORCH_CHECK(inputs == b.size(0), a.sizes(), " does not fit ", b.sizes());
   const auto is_transposed = [](const at::Tensor& factor) {
     return !factor.is_contiguous() && factor.t().is_contiguous();
   };
   const bool of_a = is_transposed(a), of_b = is_transposed(b);
   const at::Tensor x = of_a ? a : a.contiguous(), weight = of_b ? b : b.contiguous();
   at::Tensor y = at::empty({rows, outputs}, a.options());
-  if (y.numel() == 0) return y;
+  if (y.numel() == 0 || inputs == 0) return y.zero_();
   const Problem<float> problem{.x = x.const_data_ptr<float>(),
-                               .x_is_transposed = of_a,
+                               .x_stride = of_a ? rows : 0,
                                .bias = nullptr,
                                .y = y.mutable_data_ptr<float>(),
                                .rows = rows,
