@@ -152,9 +152,8 @@ struct RunParts {
                                         const text::Tokenizer* reads = nullptr) const {
     if (run.servers.used()) {
       // By then the run has its folder.
-      return MakeLateEngine([&run, ends = end_tokens, vocab_size = policy.decoder.used_tokens()] {
-        return MakeServerEngine(
-            ServerOptions(run.servers, run.trainer.run_dir, run.model.path, run.model.compute_dtype, ends, vocab_size));
+      return MakeLateEngine([&run, &trained = policy, ends = end_tokens] {
+        return MakeServerEngine(ServerOptions(run.servers, run.trainer.run_dir, run.model.path, trained.decoder, ends));
       });
     }
     engine::EngineOptions options = engine(rollout);

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/utf8.h"
+#include "kernels/limits.h"
 #include "model/tensor_torch/convert.h"
 
 namespace tdock::trainer {
@@ -77,8 +78,8 @@ void BindRolloutServers(config::Spec& spec, RolloutServersSection& s) {
 }
 
 ServerEngineOptions ServerOptions(const RolloutServersSection& section, const std::string& run_dir,
-                                  const std::string& model_path, at::ScalarType compute_dtype,
-                                  const std::vector<int32_t>& end_tokens, int64_t vocab_size) {
+                                  const std::string& model_path, const model::Decoder& policy,
+                                  const std::vector<int32_t>& end_tokens) {
   return {.urls = section.urls,
           .urls_file = section.file,
           .model = section.model,
@@ -93,9 +94,10 @@ ServerEngineOptions ServerOptions(const RolloutServersSection& section, const st
           .timeout = absl::Seconds(section.timeout),
           .answer_timeout = absl::Seconds(section.answer_timeout),
           .tries = section.retries + 1,
-          .dtype = std::string(Name(ToDType(compute_dtype).value())),
+          .dtype = std::string(Name(ToDType(policy.compute_type()).value())),
+          .kernels = policy.batch_invariant() ? kernels::Instructions() : "",
           .end_tokens = end_tokens,
-          .vocab_size = vocab_size};
+          .vocab_size = policy.used_tokens()};
 }
 
 }  // namespace tdock::trainer

@@ -1,8 +1,6 @@
 // rollout.servers, and what belongs to it: servers that answer the prompts of a run.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/env.h"
 #include "core/config/spec.h"
+#include "model/decoder/decoder.h"
 #include "trainer/rollout_servers/server_engine.h"
 
 namespace tdock::trainer {
@@ -31,10 +30,10 @@ struct RolloutServersSection {
 // Binds its keys.
 void BindRolloutServers(config::Spec& spec, RolloutServersSection& section);
 
-// What an engine of them is made with, for a model with so many tokens. Folders of weights are in `run_dir` unless the
-// section says otherwise, and have the tokenizer of `model_path`, if there is one. Servers compute in `compute_dtype`.
+// What an engine of them is made with. Folders of weights are in `run_dir` unless the section says otherwise, and have
+// the tokenizer of `model_path`, if there is one. Servers compute as `policy` does: in its dtype, with its kernels.
 ServerEngineOptions ServerOptions(const RolloutServersSection& section, const std::string& run_dir,
-                                  const std::string& model_path, at::ScalarType compute_dtype,
-                                  const std::vector<int32_t>& end_tokens, int64_t vocab_size);
+                                  const std::string& model_path, const model::Decoder& policy,
+                                  const std::vector<int32_t>& end_tokens);
 
 }  // namespace tdock::trainer

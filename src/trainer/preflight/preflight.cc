@@ -124,8 +124,7 @@ absl::StatusOr<std::optional<ServersTrial>> TryServers(const Recipe& recipe, con
   if (!config.servers.used()) return std::nullopt;
   const absl::Time begun = clock.Now();
   const ServerEngineOptions options =
-      ServerOptions(config.servers, config.trainer.run_dir, config.model.path, config.model.compute_dtype,
-                    inputs.end_tokens, inputs.decoder->used_tokens());
+      ServerOptions(config.servers, config.trainer.run_dir, config.model.path, *inputs.decoder, inputs.end_tokens);
   const int64_t longest = std::min(recipe.longest_tokens(), inputs.decoder->config().context_length());
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> absent, CheckServers(options, longest, [stop] {
                            return stop != nullptr && *stop ? absl::CancelledError("interrupted") : absl::OkStatus();

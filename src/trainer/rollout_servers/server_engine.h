@@ -69,7 +69,8 @@ struct ServerEngineOptions {
   absl::Duration answer_timeout = absl::Hours(2);  // of one try of a request
   int64_t tries = 5;                               // of a request on servers that could be reached
 
-  std::string dtype = {};  // that a server which says its dtype must compute in, such as "float32"; empty: any
+  std::string dtype = {};    // that a server which says its dtype must compute in, such as "float32"; empty: any
+  std::string kernels = {};  // the same for the instructions that it computes with, such as "avx2"
   std::vector<int32_t> end_tokens = {};  // any of them ends an answer
   int64_t vocab_size = 0;                // tokens are below it
 

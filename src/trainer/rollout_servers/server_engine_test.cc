@@ -235,6 +235,14 @@ TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
       CheckServers(bfloat16, 48, kNoStop).status(),
       Fails(absl::StatusCode::kFailedPrecondition, {fits.url(), "float32", "model.compute_dtype", "--dtype bfloat16"}));
 
+  FakeServer portable(other_, {.kernels = "portable"});
+  auto avx2 = Options({portable.url(), fits.url()});
+  avx2.kernels = "avx2";
+  EXPECT_THAT(CheckServers(avx2, 48, kNoStop).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, {portable.url(), "portable", "--kernels avx2"}));
+  avx2.kernels = "portable";
+  EXPECT_TRUE(CheckServers(avx2, 48, kNoStop).ok());
+
   // One that is away is no reason to wait.
   const SilentPort closed(/*listens=*/false);
   const std::string& away = closed.url();

@@ -39,6 +39,13 @@ class ServerProbe {
           " (model.compute_dtype), so its answers would follow from other numbers; start it with --dtype ",
           options_.dtype));
     }
+    if (!card_.kernels.empty() && !options_.kernels.empty() && card_.kernels != options_.kernels) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(server_.shown(), ": it computes with ", EscapeForMessage(card_.kernels), ", and this run with ",
+                       options_.kernels,
+                       " (model.kernels), so the last bits of its answers would be others; start it with --kernels ",
+                       options_.kernels, ", or both with what both processors have"));
+    }
     TDOCK_RETURN_IF_ERROR(TakesWeights());
     return Answers();
   }

@@ -227,7 +227,10 @@ void FakeServer::Handle(const Exchange& exchange) {
 http::Response FakeServer::Models() {
   Json card = {{"id", model_}, {"owned_by", OwnerOf(options_.kind)}, {"max_model_len", options_.max_model_len}};
   if (options_.kind == ServerKind::kTdock) {
-    card.update({{"instance", options_.instance}, {"dtype", options_.dtype}, {"weight_version", version_}});
+    card.update({{"instance", options_.instance},
+                 {"dtype", options_.dtype},
+                 {"kernels", options_.kernels},
+                 {"weight_version", version_}});
   }
   return {.body = Json{{"object", "list"}, {"data", {card}}}.dump()};
 }

@@ -42,6 +42,7 @@ struct FakeServerOptions {
   std::string instance = "0123456789abcdef";
   int64_t max_model_len = 48;
   std::string dtype = "float32";              // that a tdock says it computes in
+  std::string kernels = {};                   // that a tdock says it computes with
   int port = 0;                               // 0: a free one
   bool has_tokens = true;                     // a vLLM with --enable-scale-out
   bool has_weight_calls = true;               // a vLLM with VLLM_SERVER_DEV_MODE=1

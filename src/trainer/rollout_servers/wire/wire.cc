@@ -288,6 +288,7 @@ absl::StatusOr<ServerCard> ReadCard(absl::string_view body, const std::string& m
   card.model = TextAt(*found, "id");
   card.max_model_len = std::max<int64_t>(Whole(At(*found, "max_model_len")).value_or(0), 0);
   card.dtype = TextAt(*found, "dtype");
+  card.kernels = TextAt(*found, "kernels");
   card.instance = InstanceAt(*found, "instance");
   card.weight_version = Whole(At(*found, "weight_version"));
   card.kind = KindOf(TextAt(*found, "owned_by"));

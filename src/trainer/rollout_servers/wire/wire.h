@@ -31,6 +31,7 @@ struct ServerCard {
   std::string model = {};
   int64_t max_model_len = 0;                   // tokens, with the prompt; 0: it does not say
   std::string dtype = {};                      // in which it computes, such as "bfloat16"; empty: it does not say
+  std::string kernels = {};                    // that it computes with, such as "avx2"; empty: it does not say
   std::string instance = {};                   // another one after each start; empty: it does not say
   std::optional<int64_t> weight_version = {};  // its own number
   ServerKind kind = ServerKind::kOther;
