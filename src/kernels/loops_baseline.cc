@@ -1,6 +1,10 @@
 // The loops for any processor.
 #include "kernels/loops.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -162,6 +162,8 @@ inline RegisterInts MultiplyHalves(RegisterHalves a, RegisterHalves b) {
   return Reinterpret<RegisterInts>(_mm512_madd_epi16(Reinterpret<__m512i>(a), Reinterpret<__m512i>(b)));
 #elif TDOCK_VECTOR_BITS == 256
   return Reinterpret<RegisterInts>(_mm256_madd_epi16(Reinterpret<__m256i>(a), Reinterpret<__m256i>(b)));
+#elif defined(__SSE2__)
+  return Reinterpret<RegisterInts>(_mm_madd_epi16(Reinterpret<__m128i>(a), Reinterpret<__m128i>(b)));
 #else
   const auto x = Reinterpret<RegisterInts>(a), y = Reinterpret<RegisterInts>(b);
   return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
