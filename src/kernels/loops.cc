@@ -84,4 +84,13 @@ absl::Status UseInstructions(absl::string_view name) {
       absl::StrJoin(all, ", ", [](std::string* out, const Loops* loops) { out->append(loops->instructions); })));
 }
 
+int64_t MultiplyAndAdd() {
+  constexpr int64_t kTimes = 1'000'000;
+  return LoopsInUse().multiply_and_add(kTimes);
+}
+
+float Sum(const float* x, int64_t size) { return LoopsInUse().sum(x, size); }
+
+const char* Instructions() { return LoopsInUse().instructions; }
+
 }  // namespace tdock::kernels

@@ -166,7 +166,7 @@ struct Loops {
   }
 };
 
-// Whether this is one of AMD's processors that multiply 512 bits at once: Zen 5 and later.
+// True on AMD's processors that multiply 512 bits at once: Zen 5 and later.
 bool HasWideMultipliersOfAmd();
 // For every instruction set that this processor has, the best first.
 std::vector<const Loops*> AllLoops();

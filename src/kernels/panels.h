@@ -36,9 +36,9 @@ constexpr int64_t PanelBytes(PackedFormat format, int64_t inputs) {
   return 0;
 }
 
-// What the words of a row of x are: a float32, a pair of bfloat16, or, for weights in int8, the row rounded as they
-// are. Then each group has kFoursOfGroup words of four numbers from -127 to 127, their scale in float32, and -128 times
-// their sum in int32.
+// Words of a row of x: each is a float32, or a pair of bfloat16. For weights in int8, the row is rounded as they are,
+// and each group has kFoursOfGroup words of four numbers from -127 to 127, their scale in float32, and -128 times their
+// sum in int32.
 enum class RowWords { kNumbers, kPairs, kFours };
 constexpr int64_t kWordsOfGroup = kFoursOfGroup + 2;
 

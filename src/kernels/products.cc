@@ -143,8 +143,8 @@ void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
 // that their copies stay small.
 template <class T, class PackPanel>
 void MultiplyPacking(const Problem<T>& whole, PackPanel&& pack_panel) {
-  constexpr int64_t kMostPacked = int64_t{4} << 20;  // numbers
-  const int64_t rows_at_once = std::max<int64_t>(kMostPacked / whole.inputs / kMostRows, 1) * kMostRows;
+  constexpr int64_t kMaxPacked = int64_t{4} << 20;  // numbers
+  const int64_t rows_at_once = std::max<int64_t>(kMaxPacked / whole.inputs / kMostRows, 1) * kMostRows;
   for (int64_t begin = 0; begin < whole.rows; begin += rows_at_once) {
     Problem<T> problem = whole;
     problem.rows = std::min(whole.rows - begin, rows_at_once);

@@ -23,7 +23,7 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 // Thread-safe.
 at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b);
 
-// Whether these products are faster than libtorch's in float32, which use AVX2 on all processors of AMD, though those
+// True if these products are faster than libtorch's in float32, which use AVX2 on all processors of AMD, though those
 // since Zen 5 multiply 512 bits at once.
 bool MultipliesFloatFast();
 
