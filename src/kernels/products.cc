@@ -110,10 +110,10 @@ class PackedRows {
   const at::Tensor packed_;
 };
 
-// Calls body(block of rows, first panel, number of panels) until all are multiplied with all.
-template <class T, class Body>
-void ForBlocks(const Problem<T>& problem, const PackedRows<T>& rows, Body&& body) {
-  const int64_t panels = problem.panels();
+template <class T>
+void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
+  const PackedRows<T> rows(problem, LoopsInUse());
+  const int64_t panels = problem.panels(), bytes = PanelBytes(problem.format, problem.inputs);
   // Few rows are multiplied with several panels at once.
   const int64_t together = problem.rows <= 3 ? 4 : 1;
   const int64_t groups = DividedUp(panels, together);
@@ -124,19 +124,11 @@ void ForBlocks(const Problem<T>& problem, const PackedRows<T>& rows, Body&& body
                 while (begin < end) {
                   const int64_t block = begin / groups, group = begin % groups;
                   const int64_t count = std::min(groups - group, end - begin), first = group * together;
-                  body(block, first, std::min(panels - first, count * together));
+                  rows.Multiply(block, first, std::min(panels - first, count * together),
+                                weight.panels() + first * bytes);
                   begin += count;
                 }
               });
-}
-
-template <class T>
-void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
-  const PackedRows<T> rows(problem, LoopsInUse());
-  const int64_t bytes = PanelBytes(problem.format, problem.inputs);
-  ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
-    rows.Multiply(block, first, count, weight.panels() + first * bytes);
-  });
 }
 
 // Packs the panels as it comes to them: pack_panel(first output, number of outputs, to). Rows are packed in parts, so
@@ -144,6 +136,7 @@ void Multiply(const Problem<T>& problem, const PackedMatrix& weight) {
 template <class T, class PackPanel>
 void MultiplyPacking(const Problem<T>& whole, PackPanel&& pack_panel) {
   constexpr int64_t kMaxPacked = int64_t{4} << 20;  // numbers
+  constexpr int64_t kCached = int64_t{512} << 10;   // bytes of panels, while all rows are multiplied with them
   const int64_t rows_at_once = std::max<int64_t>(kMaxPacked / whole.inputs / kMostRows, 1) * kMostRows;
   for (int64_t begin = 0; begin < whole.rows; begin += rows_at_once) {
     Problem<T> problem = whole;
@@ -151,13 +144,19 @@ void MultiplyPacking(const Problem<T>& whole, PackPanel&& pack_panel) {
     problem.x += whole.x_stride > 0 ? begin : begin * whole.inputs;
     problem.y += begin * whole.outputs;
     const PackedRows<T> rows(problem, LoopsInUse());
-    ForBlocks(problem, rows, [&](int64_t block, int64_t first, int64_t count) {
-      const at::Tensor scratch = at::empty({PanelBytes(problem.format, problem.inputs)}, at::kByte);
-      auto* const panel = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
-      for (int64_t i = first; i < first + count; ++i) {
-        const int64_t output = i * kPanelOutputs;
-        pack_panel(output, std::min(problem.outputs - output, kPanelOutputs), panel);
-        rows.Multiply(block, i, 1, panel);
+    const int64_t bytes = PanelBytes(problem.format, problem.inputs);
+    const int64_t together = std::max<int64_t>(kCached / bytes, 1);
+    const int64_t work = problem.rows * kPanelOutputs * problem.inputs;  // of a panel
+    ParallelFor(problem.panels(), std::max<int64_t>(kWorthMultiplying / work, 1), [&](int64_t first, int64_t end) {
+      const at::Tensor scratch = at::empty({std::min(end - first, together) * bytes}, at::kByte);
+      auto* const panels = reinterpret_cast<std::byte*>(scratch.mutable_data_ptr<uint8_t>());
+      for (; first < end; first += together) {
+        const int64_t count = std::min(end - first, together);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t output = (first + i) * kPanelOutputs;
+          pack_panel(output, std::min(problem.outputs - output, kPanelOutputs), panels + i * bytes);
+        }
+        for (int64_t block = 0; block < rows.blocks(); ++block) rows.Multiply(block, first, count, panels);
       }
     });
   }
