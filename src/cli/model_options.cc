@@ -59,8 +59,7 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
   command
       .add_flag("--int8", arguments.int8,
                 "Round the weights, and what they multiply, to 8 bits, in groups of 32 with a scale each: faster, and "
-                "a little "
-                "less exact; on the CPU")
+                "a little less exact; on the CPU")
       ->group(kModelGroup);
   command
       .add_option(

@@ -93,8 +93,8 @@ struct EngineOptions {
   int64_t speculative_tokens = 0;
   // New requests wait until all answers in progress have ended: static batching, to compare with.
   bool one_batch_at_a_time = false;
-  // In batch-invariant mode, weights are rounded to int8 by groups of 32 (kernels::PackedFormat): less to read for each
-  // token, and log-probabilities that differ a little from those of the model as it is.
+  // In batch-invariant mode, weights and what they multiply are rounded to int8 (kernels::PackedFormat). Products are
+  // faster, and log-probabilities differ a little from those of the model as it is.
   bool int8_weights = false;
   // Each sequence has its own tensors, nothing is shared: slow, to compare with.
   bool dense_cache = false;

@@ -40,6 +40,8 @@ TEST(Instructions, AreTheBestUnlessOthersAreChosen) {
   }
   EXPECT_EQ(Instructions(), kPortable) << "every processor has these";
   EXPECT_THAT(UseInstructions("abacus"), Fails(absl::StatusCode::kFailedPrecondition, {"no abacus", best, "portable"}));
+  const std::string has(UseInstructions("abacus").message());
+  EXPECT_EQ(has.find("avx2"), has.rfind("avx2")) << has;
   EXPECT_EQ(Instructions(), kPortable);
   ASSERT_EQ(UseInstructions(kBestInstructions), absl::OkStatus());
   EXPECT_EQ(Instructions(), best);

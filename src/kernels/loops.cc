@@ -1,7 +1,8 @@
 #include "kernels/loops.h"
 
+#include <algorithm>
 #include <atomic>
-#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -52,10 +53,13 @@ std::vector<const Loops*> AllLoops() {
 
 bool HasWideMultipliersOfAmd() {
 #ifdef TDOCK_KERNELS_FOR_X86
-  constexpr unsigned kZen5 = 26;  // its family
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (eax >> 8 & 0xF) + (eax >> 20 & 0xFF) >= kZen5;
+  static const bool has = [] {
+    constexpr unsigned kZen5 = 26;  // its family. The bit for this width (leaf 8000001A) is hidden from some guests
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+    return (eax >> 8 & 0xF) + (eax >> 20 & 0xFF) >= kZen5;
+  }();
+  return has;
 #else
   return false;
 #endif
@@ -79,9 +83,11 @@ absl::Status UseInstructions(absl::string_view name) {
     InUse() = loops;
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "this processor has no ", name, "; it has ",
-      absl::StrJoin(all, ", ", [](std::string* out, const Loops* loops) { out->append(loops->instructions); })));
+  std::vector<absl::string_view> names;
+  for (const Loops* loops : all) names.push_back(loops->instructions);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return absl::FailedPreconditionError(
+      absl::StrCat("this processor has no ", name, "; it has ", absl::StrJoin(names, ", ")));
 }
 
 int64_t MultiplyAndAdd() {

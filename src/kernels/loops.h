@@ -166,9 +166,9 @@ struct Loops {
   }
 };
 
-// True on AMD's processors that multiply 512 bits at once: Zen 5 and later.
+// True on AMD's processors since Zen 5. All but some mobile ones multiply 512 bits at once.
 bool HasWideMultipliersOfAmd();
-// For every instruction set that this processor has, the best first.
+// All that this processor can run, the best first. Some have the same name.
 std::vector<const Loops*> AllLoops();
 // The first of them, unless UseInstructions() has chosen others.
 const Loops& LoopsInUse();

@@ -1,4 +1,4 @@
-// The loops for AVX-512 with products of bfloat16 and of int8, which all processors have that have the former.
+// The loops for AVX-512 with products of bfloat16 and int8. Processors with the former have the latter.
 #include "kernels/loops.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

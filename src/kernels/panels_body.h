@@ -69,14 +69,17 @@ inline __attribute__((always_inline)) Lanes RoundedGroup(const T* row, int64_t b
   const Lanes low = LoadPart(row, begin, std::min(count, kLanes));
   const Lanes high = count > kLanes ? LoadPart(row, begin + kLanes, count - kLanes) : Lanes{};
   const float largest = Largest(Max(Magnitude(low), Magnitude(high)));
-  // What is not finite makes the whole group so, as it would make what is computed with it.
-  const float scale = largest / 127.0F + Sum((low + high) * 0.0F);
-  constexpr float kSmallest = 1e-30F;  // what has no finite inverse is 0
-  const float inverse = scale > kSmallest ? 127.0F / largest : 0.0F;
+  // A number that is not finite makes the whole group so, as it would make what is computed with it.
+  const float scale = largest / 127.0F + Sum(low * 0.0F + high * 0.0F);
+  constexpr float kSmallest = 1e-30F;  // smaller scales have no finite inverse
+  const float inverse = 127.0F / largest;
+  const bool is_zero = !(scale > kSmallest && scale < std::numeric_limits<float>::infinity());
   constexpr float kRounds = 12582912.0F;  // 1.5·2²³: a number added to it is rounded to an integer
   const Ints offset = Reinterpret<Ints>(Same(kRounds));
-  const Ints of_low = Reinterpret<Ints>(low * inverse + kRounds) - offset;
-  const Ints of_high = Reinterpret<Ints>(high * inverse + kRounds) - offset;
+  const auto steps = [&](Lanes x) __attribute__((always_inline)) {
+    return is_zero ? Ints{} : Reinterpret<Ints>(x * inverse + kRounds) - offset;
+  };
+  const Ints of_low = steps(low), of_high = steps(high);
   typedef int8_t Bytes __attribute__((vector_size(kLanes)));
   const Bytes bytes[2] = {__builtin_convertvector(of_low, Bytes), __builtin_convertvector(of_high, Bytes)};
   const Lanes sums = __builtin_convertvector(of_low + of_high, Lanes);

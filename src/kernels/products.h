@@ -9,7 +9,8 @@ namespace tdock::kernels {
 
 // x · weightᵀ + bias: x [..., inputs], weight [outputs, inputs], bias [outputs] or undefined. x and bias are both
 // float32 or both bfloat16, as the result is; each output is one sum in float32, to which the products are added in
-// an order of the inputs that is always the same, rounded once at the end. A row of the result is the same, bit for
+// an order of the inputs that is always the same, rounded once at the end. With weights in int8, x is rounded as they
+// are, and the products of a group are added as one number. A row of the result is the same, bit for
 // bit, whatever the other rows are and on any number of threads. No gradients flow. Throws c10::Error for other
 // devices, dtypes and shapes. Thread-safe.
 at::Tensor Product(const at::Tensor& x, const PackedMatrix& weight, const at::Tensor& bias);
@@ -23,7 +24,7 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 // Thread-safe.
 at::Tensor Multiply(const at::Tensor& a, const at::Tensor& b);
 
-// True if these products are faster than libtorch's in float32, which use AVX2 on all processors of AMD, though those
+// True if these products are faster than libtorch's in float32. Libtorch's use AVX2 on all processors of AMD; those
 // since Zen 5 multiply 512 bits at once.
 bool MultipliesFloatFast();
 

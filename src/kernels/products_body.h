@@ -175,7 +175,7 @@ inline RegisterInts AddFours(RegisterInts sums, RegisterInts weights, RegisterIn
 }
 #endif
 
-// The same of rows in fours. Sums of a group are exact in integers; then they are scaled and added in float32.
+// Adds all products of rows in fours. Sums of a group are exact in integers; then they are scaled and added in float32.
 template <int kPrefetched, int kRows, int kVectors>
 inline __attribute__((always_inline)) void AddAllFours(const float* x,
                                                        const WeightReader<PackedFormat::kInt8, kVectors>& weights,

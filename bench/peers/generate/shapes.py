@@ -16,7 +16,7 @@ NAMES = (
 @dataclasses.dataclass(frozen=True)
 class Shape:
     model: str
-    dtype: str  # of weights, and of products where a system lets one choose; int8: weights in 8 bits
+    dtype: str  # of weights, and of products where a system lets one choose; int8: products of 8 bits
     batch: int
     prompt: int  # tokens of each row
     new_tokens: int  # of each row; 1: reading the prompts is what is timed

@@ -228,7 +228,7 @@ absl::Status Serve(const ServeArguments& arguments) {
   inference::ServedModel model = Describe(arguments, *inputs, replicas);
   HandOver(std::move(inputs->model.decoder), replicas);
   const std::string name = model.names.front(),
-                    computes_in = absl::StrCat(model.dtype, model.int8_weights ? " with weights in int8" : "");
+                    computes_in = absl::StrCat(model.dtype, model.int8_weights ? " with products in int8" : "");
   const auto server = inference::ModelServer::Start(std::move(model), *std::move(options));
   TDOCK_RETURN_IF_ERROR(Refused(server.status()));
   const std::string host =

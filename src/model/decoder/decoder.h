@@ -103,9 +103,10 @@ class Decoder {
   // Whether PackWeights() is for this decoder: on the CPU with activations in float32 or bfloat16.
   bool HasKernels() const;
   // For many passes without gradients: lays out copies of the weights as products read them, in the compute type, or in
-  // int8 by groups (adapters are not), and turns batch-invariant mode on. These passes then use the copies, with the
-  // same results but for int8, and do not see later changes of the weights. What changes how the decoder computes, or
-  // its adapters, ends that. Throws c10::Error unless HasKernels(), and for tensors without data.
+  // int8 by groups (adapters are not), to which inputs are then rounded, too, and turns batch-invariant mode on. These
+  // passes then use the copies, with the same results but for int8, and do not see later changes of the weights. What
+  // changes how the decoder computes, or its adapters, ends that. Throws c10::Error unless HasKernels(), and for
+  // tensors without data.
   void PackWeights(bool int8 = false);
   bool is_packed() const { return packed_head_ != nullptr; }  // not of a decoder with a value head
   // How many bytes PackWeights() takes, without adapters.

@@ -82,7 +82,9 @@ ServerEngineOptions ServerOptions(const RolloutServersSection& section, const st
                                   const std::vector<int32_t>& end_tokens) {
   return {.urls = section.urls,
           .urls_file = section.file,
-          .model = section.model,
+          .wanted = {.model = section.model,
+                     .dtype = std::string(Name(ToDType(policy.compute_type()).value())),
+                     .kernels = policy.batch_invariant() ? kernels::Instructions() : ""},
           .key_env = section.key_env,
           .ca_file = section.ca_file,
           .weights = section.weights,
@@ -94,8 +96,6 @@ ServerEngineOptions ServerOptions(const RolloutServersSection& section, const st
           .timeout = absl::Seconds(section.timeout),
           .answer_timeout = absl::Seconds(section.answer_timeout),
           .tries = section.retries + 1,
-          .dtype = std::string(Name(ToDType(policy.compute_type()).value())),
-          .kernels = policy.batch_invariant() ? kernels::Instructions() : "",
           .end_tokens = end_tokens,
           .vocab_size = policy.used_tokens()};
 }

@@ -170,10 +170,9 @@ void BindRollout(config::Spec& spec, RolloutSection& s, bool samples) {
     });
     spec.Choice("rollout.quantization", &s.int8_weights, {{"none", false}, {"int8", true}},
                 "Products of rollouts: int8 rounds weights and what they multiply to 8 bits, in groups of 32 with a "
-                "scale each, "
-                "which is faster. Its answers are then not quite the policy's: rollout_corr/* in the metrics say by "
-                "how much. On the CPU "
-                "with model.compute_dtype float32 or bfloat16, and model.batch_invariant.");
+                "scale each, which is faster. Its answers are then not quite the policy's: rollout_corr/* in the "
+                "metrics say by how much. On the CPU with model.compute_dtype float32 or bfloat16, and "
+                "model.batch_invariant.");
     spec.Int("rollout.probe_prompts", &s.probe_prompts,
              "Prompts that are answered and scored before the first step, at most as many as a step has, to show how "
              "the run begins; 0: none. Runs that go on from a checkpoint, or whose prompts servers answer, try none.")

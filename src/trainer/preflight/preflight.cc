@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/status.h"
+#include "kernels/limits.h"
 #include "trainer/loop/feed.h"
 #include "trainer/loop/run_environment.h"
+#include "trainer/loop/run_start.h"
 #include "trainer/preflight/grouped.h"
 #include "trainer/stages/guard.h"
 
@@ -118,13 +120,16 @@ absl::StatusOr<std::optional<EnvironmentTrial>> TryEnvironment(const Recipe& rec
 
 // Asks each server what it is and for a token; nothing where there are none.
 absl::StatusOr<std::optional<ServersTrial>> TryServers(const Recipe& recipe, const RunConfig& config,
-                                                       const RunInputs& inputs, Clock& clock,
+                                                       const RunInputs& inputs, Env& env, Clock& clock,
                                                        const std::atomic<bool>* stop,
                                                        std::vector<std::string>& warnings) {
   if (!config.servers.used()) return std::nullopt;
   const absl::Time begun = clock.Now();
-  const ServerEngineOptions options =
+  ServerEngineOptions options =
       ServerOptions(config.servers, config.trainer.run_dir, config.model.path, *inputs.decoder, inputs.end_tokens);
+  // A run that goes on keeps its instructions, which may be others than the best; its engine compares them.
+  const bool may_be_others = config.model.kernels == kernels::kBestInstructions && GoesOn(env, config.trainer);
+  if (may_be_others) options.wanted.kernels.clear();
   const int64_t longest = std::min(recipe.longest_tokens(), inputs.decoder->config().context_length());
   TDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> absent, CheckServers(options, longest, [stop] {
                            return stop != nullptr && *stop ? absl::CancelledError("interrupted") : absl::OkStatus();
@@ -171,7 +176,7 @@ absl::StatusOr<PreflightReport> Preflight(Recipe& recipe, const RunInputs& input
     TDOCK_ASSIGN_OR_RETURN(report.reward, TryReward(recipe, config, inputs, report.data, clock));
     TDOCK_ASSIGN_OR_RETURN(report.environment, TryEnvironment(recipe, config, inputs, report.data, clock));
     TDOCK_ASSIGN_OR_RETURN(report.servers,
-                           TryServers(recipe, config, inputs, clock, options.reading.stop, report.warnings));
+                           TryServers(recipe, config, inputs, env, clock, options.reading.stop, report.warnings));
     if (options.probed_prompts > 0) {
       absl::StatusOr<ProbeFigures> probe =
           Probe(recipe, config, inputs, report.data.some, options.probed_prompts, clock, options.reading);

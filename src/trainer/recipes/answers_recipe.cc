@@ -76,7 +76,7 @@ void AnswersRecipe::Bind(config::Spec& spec) {
                                          config_.model.batch_invariant;
                if (!config_.rollout.int8_weights || is_invariant) return {};
                return {
-                   "weights in int8 are for the CPU with model.compute_dtype float32 or bfloat16 and "
+                   "products in int8 are for the CPU with model.compute_dtype float32 or bfloat16 and "
                    "model.batch_invariant: set "
                    "rollout.quantization to none"};
              });

@@ -94,7 +94,7 @@ TEST_F(ForeignServersTest, AVllmWithoutScaleOutIsAskedForCompletions) {
 TEST_F(ForeignServersTest, AnSglangReadsAFolder) {
   FakeServer server(other_, {.kind = ServerKind::kSglang});
   auto options = Folders({server.url()});
-  options.model = "tiny";  // which it is called no longer once it has other weights
+  options.wanted.model = "tiny";  // which it is called no longer once it has other weights
   EXPECT_EQ(CheckServers(options, 48, kNoStop).status(), absl::OkStatus());
   const auto engine = Make(options);
   ASSERT_NE(engine, nullptr);

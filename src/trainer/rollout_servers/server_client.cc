@@ -99,11 +99,15 @@ Sent ServerClient::Call(const WireCall& call, const reward::Patience& patience) 
   return Send({.method = call.method, .target = call.target, .body = call.body}, patience);
 }
 
-ServerClient::Described ServerClient::Card(const std::string& model, const ServerCard* known,
+ServerClient::Described ServerClient::Card(const WantedCard& wanted, const ServerCard* known,
                                            const reward::Patience& patience) const {
   Described described{.sent = Send({.method = "GET", .target = "/v1/models"}, patience), .card = {}};
   if (!described.sent.status.ok()) return described;
-  auto read = Read(described.sent, ReadCard(described.sent.body, model));
+  auto card = ReadCard(described.sent.body, wanted.model);
+  if (card.ok()) {
+    if (absl::Status status = CheckNumbers(*card, wanted); !status.ok()) card = std::move(status);
+  }
+  auto read = Read(described.sent, std::move(card));
   if (read.ok()) described.card = *std::move(read);
   const ServerKind kind = described.card.kind;
   if (kind == ServerKind::kVllm || kind == ServerKind::kSglang) Learn(described, known, patience);

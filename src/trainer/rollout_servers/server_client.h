@@ -73,8 +73,8 @@ class ServerClient {
     ServerCard card;
   };
   // Asks what the server is, which weights it has and through which interface it answers; the last is as in `known`, a
-  // card that it had before, unless that is null. No tokens are made.
-  Described Card(const std::string& model, const ServerCard* known, const reward::Patience& patience) const;
+  // card that it had before, unless that is null. No tokens are made. A card that is not as `wanted` is refused.
+  Described Card(const WantedCard& wanted, const ServerCard* known, const reward::Patience& patience) const;
 
   struct Completed {
     Sent sent;

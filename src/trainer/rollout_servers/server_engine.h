@@ -44,7 +44,7 @@ using OpenWeightGroup =
 struct ServerEngineOptions {
   std::vector<std::string> urls = {};  // http://HOST[:PORT], without the path /v1 or with it
   std::string urls_file = {};          // more of them, one in a line; looked at again while the run goes on
-  std::string model = {};              // that is asked for; empty: the one that a server has
+  WantedCard wanted = {};              // without a model: the one that a server has
   std::string key_env = {};            // the environment variable with the key; empty: none is sent
   std::string ca_file = {};            // certificates (PEM) that are trusted for https; empty: the system's
 
@@ -69,8 +69,6 @@ struct ServerEngineOptions {
   absl::Duration answer_timeout = absl::Hours(2);  // of one try of a request
   int64_t tries = 5;                               // of a request on servers that could be reached
 
-  std::string dtype = {};    // that a server which says its dtype must compute in, such as "float32"; empty: any
-  std::string kernels = {};  // the same for the instructions that it computes with, such as "avx2"
   std::vector<int32_t> end_tokens = {};  // any of them ends an answer
   int64_t vocab_size = 0;                // tokens are below it
 

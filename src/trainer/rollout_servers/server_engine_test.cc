@@ -230,18 +230,18 @@ TEST_F(ServerEngineTest, ChecksOptionsAndServers) {
   EXPECT_THAT(std::string(all.message()), testing::Not(HasSubstr(fits.url() + ":")));
 
   auto bfloat16 = Options({fits.url()});
-  bfloat16.dtype = "bfloat16";
+  bfloat16.wanted.dtype = "bfloat16";
   EXPECT_THAT(
       CheckServers(bfloat16, 48, kNoStop).status(),
       Fails(absl::StatusCode::kFailedPrecondition, {fits.url(), "float32", "model.compute_dtype", "--dtype bfloat16"}));
 
   FakeServer portable(other_, {.kernels = "portable"});
-  auto avx2 = Options({portable.url(), fits.url()});
-  avx2.kernels = "avx2";
-  EXPECT_THAT(CheckServers(avx2, 48, kNoStop).status(),
+  auto options = Options({portable.url(), fits.url()});
+  options.wanted.kernels = "avx2";
+  EXPECT_THAT(CheckServers(options, 48, kNoStop).status(),
               Fails(absl::StatusCode::kFailedPrecondition, {portable.url(), "portable", "--kernels avx2"}));
-  avx2.kernels = "portable";
-  EXPECT_TRUE(CheckServers(avx2, 48, kNoStop).ok());
+  options.wanted.kernels = "portable";
+  EXPECT_TRUE(CheckServers(options, 48, kNoStop).ok());
 
   // One that is away is no reason to wait.
   const SilentPort closed(/*listens=*/false);

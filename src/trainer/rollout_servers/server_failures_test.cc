@@ -384,6 +384,17 @@ TEST_F(ServerEngineTest, AServerWithAnotherModelIsAnErrorAtOnce) {
               Fails(absl::StatusCode::kFailedPrecondition, {server.url(), "other names or shapes"}));
 }
 
+// Also if it comes after the run has begun.
+TEST_F(ServerEngineTest, AServerThatComputesOtherwiseIsAnErrorAtOnce) {
+  FakeServer server(other_, {.kernels = "portable"});
+  auto options = Options({server.url()});
+  options.wanted.kernels = "avx2";
+  auto engine = MakeServerEngine(options);
+  ASSERT_TRUE(engine.ok());
+  EXPECT_THAT((*engine)->Serve(Policy(), 1, false, kNoStop),
+              Fails(absl::StatusCode::kFailedPrecondition, {server.url(), "portable", "--kernels avx2"}));
+}
+
 TEST_F(ServerEngineTest, AStopEndsTheWaitForAServerThatSaysNothing) {
   const SilentPort silent(/*listens=*/true);
   // Without the stop, each attempt takes ten seconds (kProbeWithin).

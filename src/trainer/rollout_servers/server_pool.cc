@@ -171,7 +171,7 @@ void ServerPool::Probe(const std::shared_ptr<Server>& server) {
   tasks_.Run([this, server, known] {
     const reward::Patience patience{
         .clock = clock_, .deadline = clock_.Now() + kProbeWithin, .check_stop = StopOf({stopped_})};
-    TakeProbe(*server, server->client.Card(options_.model, known ? &*known : nullptr, patience));
+    TakeProbe(*server, server->client.Card(options_.wanted, known ? &*known : nullptr, patience));
     on_change_();
   });
 }

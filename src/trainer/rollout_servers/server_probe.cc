@@ -26,25 +26,12 @@ class ServerProbe {
       : server_(server), options_(options), patience_(patience) {}
 
   absl::Status Run(int64_t longest) {
-    const ServerClient::Described described = server_.Card(options_.model, nullptr, patience_);
+    const ServerClient::Described described = server_.Card(options_.wanted, nullptr, patience_);
     TDOCK_RETURN_IF_ERROR(described.sent.status);
     card_ = described.card;
     if (card_.max_model_len > 0 && card_.max_model_len < longest) {
       return absl::InvalidArgumentError(absl::StrCat(server_.shown(), ": its context has ", card_.max_model_len,
                                                      " tokens, and prompts with their answers have up to ", longest));
-    }
-    if (!card_.dtype.empty() && !options_.dtype.empty() && card_.dtype != options_.dtype) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          server_.shown(), ": it computes in ", EscapeForMessage(card_.dtype), ", and this run in ", options_.dtype,
-          " (model.compute_dtype), so its answers would follow from other numbers; start it with --dtype ",
-          options_.dtype));
-    }
-    if (!card_.kernels.empty() && !options_.kernels.empty() && card_.kernels != options_.kernels) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(server_.shown(), ": it computes with ", EscapeForMessage(card_.kernels), ", and this run with ",
-                       options_.kernels,
-                       " (model.kernels), so the last bits of its answers would be others; start it with --kernels ",
-                       options_.kernels, ", or both with what both processors have"));
     }
     TDOCK_RETURN_IF_ERROR(TakesWeights());
     return Answers();

@@ -296,6 +296,22 @@ absl::StatusOr<ServerCard> ReadCard(absl::string_view body, const std::string& m
   return card;
 }
 
+absl::Status CheckNumbers(const ServerCard& card, const WantedCard& wanted) {
+  if (!card.dtype.empty() && !wanted.dtype.empty() && card.dtype != wanted.dtype) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it computes in ", EscapeForMessage(card.dtype), ", and this run in ", wanted.dtype,
+                     " (model.compute_dtype), so its answers would follow from other numbers; start it with --dtype ",
+                     wanted.dtype));
+  }
+  if (!card.kernels.empty() && !wanted.kernels.empty() && card.kernels != wanted.kernels) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it computes with ", EscapeForMessage(card.kernels), ", and this run with ", wanted.kernels,
+                     " (model.kernels), so the last bits of its answers would be others; start it with --kernels ",
+                     wanted.kernels, ", or start both with instructions that both have"));
+  }
+  return absl::OkStatus();
+}
+
 std::string BodyOf(const WireRequest& request, const ServerCard& card) {
   Json sampling = SamplingJson(request);
   Json body;

@@ -42,6 +42,14 @@ struct ServerCard {
   bool is_tdock() const { return kind == ServerKind::kTdock; }
 };
 
+// A server's model and its numbers. Empty: any.
+struct WantedCard {
+  std::string model = {}, dtype = {}, kernels = {};
+};
+
+// FailedPrecondition if the server says that it computes in another dtype or with other instructions.
+absl::Status CheckNumbers(const ServerCard& card, const WantedCard& wanted);
+
 // From the answer to GET /v1/models: the card of `model`, or, where that is empty, the only one. InvalidArgument for
 // what is no such answer, NotFound, listing its models, if it is not among them or there are several. SGLang calls its
 // model by the folder of its last weights: one that we have written counts as `model`.
