@@ -18,6 +18,10 @@ FLAGS = [
 ]  # fmt: skip
 
 
+class NavigatedError(RuntimeError):
+    """The page went elsewhere while it was asked."""
+
+
 class Browser:
     """A page. `problems` are what its console, its scripts and its security policy have complained about."""
 
@@ -74,7 +78,8 @@ class Browser:
             answer = self.receive(deadline, method)
             if answer.get("id") == self.last:
                 if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
+                    is_gone = any(word in answer["error"]["message"] for word in ("navigated", "context was destroyed"))
+                    raise (NavigatedError if is_gone else RuntimeError)(f"{method}: {answer['error']}")
                 return answer["result"]
 
     def receive(self, deadline, what):
@@ -108,7 +113,14 @@ class Browser:
 
     def wait(self, expression):
         """Waits until the expression is true, and returns its value."""
-        return until(lambda: self.ask(expression), lambda: f"{expression}; problems: {self.problems}", every=0.05)
+
+        def value():
+            try:
+                return self.ask(expression)
+            except NavigatedError:
+                return None  # the next page is asked
+
+        return until(value, lambda: f"{expression}; problems: {self.problems}", every=0.05)
 
     def press(self, key, text=None):
         for kind in ("keyDown", "keyUp"):
