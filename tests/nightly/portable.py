@@ -44,11 +44,12 @@ class Portable(unittest.TestCase):
     def test_sft_in_float32(self):
         self.check("sft", "trainer.total_training_steps=2")
 
-    def test_grpo_in_bfloat16(self):
+    def test_grpo_in_bfloat16_with_rollouts_in_int8(self):
         self.weights(None, "sft", "trainer.total_training_steps=2")
         self.check(
             "grpo", "trainer.total_training_steps=1", f"model.path={self.folder}/sft-None/checkpoint",
-            "model.compute_dtype=bfloat16", "data.train_batch_size=16", "actor.ppo_mini_batch_size=8",
+            "model.compute_dtype=bfloat16", "rollout.quantization=int8",
+            "data.train_batch_size=16", "actor.ppo_mini_batch_size=8",
         )  # fmt: skip
 
 
