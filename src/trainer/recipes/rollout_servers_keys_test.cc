@@ -8,6 +8,9 @@
 
 #include "core/base/testing/fails.h"
 #include "core/config/spec.h"
+#include "kernels/limits.h"
+#include "model/decoder/testing/models.h"
+#include "trainer/loop/rollout_servers_section.h"
 #include "trainer/recipes/recipes.h"
 
 namespace tdock::trainer {
@@ -57,6 +60,20 @@ TEST(RolloutServersKeys, KeysThatMeanNothingAreRefused) {
   EXPECT_THAT(Said({kTwo, "rollout.server_weights_path=/x"}), Mentions({"rollout.server_weights_path: "}));
   EXPECT_THAT(Said({kTwo, "rollout.server_weights=folder", "rollout.server_weights_path=x"}),
               Mentions({"rollout.server_weights_path", "begins with /"}));
+}
+
+TEST(ServerOptions, WantServersThatComputeAsThePolicyDoes) {
+  model::Decoder policy = model::TinyDecoder(model::TinyConfig(model::Architecture::kLlama, false), 1, at::kCPU);
+  RolloutServersSection section;
+  section.model = "name";
+  const auto wanted = [&] { return ServerOptions(section, "run", "model", policy, {1}).wanted; };
+  EXPECT_EQ(wanted().model, "name");
+  EXPECT_EQ(wanted().dtype, "float32");
+  EXPECT_EQ(wanted().kernels, kernels::Instructions());
+  policy.SetComputeType(at::kBFloat16);
+  EXPECT_EQ(wanted().dtype, "bfloat16");
+  policy.SetBatchInvariant(false);  // its own answers may have any bits
+  EXPECT_EQ(wanted().kernels, "");
 }
 
 }  // namespace
