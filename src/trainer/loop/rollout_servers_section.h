@@ -30,8 +30,9 @@ struct RolloutServersSection {
 // Binds its keys.
 void BindRolloutServers(config::Spec& spec, RolloutServersSection& section);
 
-// What an engine of them is made with. Folders of weights are in `run_dir` unless the section says otherwise, and have
-// the tokenizer of `model_path`, if there is one. Servers compute as `policy` does: in its dtype, with its kernels.
+// Options of an engine of these servers. Folders of weights are in `run_dir` unless the section says otherwise, and
+// have the tokenizer of `model_path`, if there is one. Servers compute as `policy` does: in its dtype, with its
+// kernels.
 ServerEngineOptions ServerOptions(const RolloutServersSection& section, const std::string& run_dir,
                                   const std::string& model_path, const model::Decoder& policy,
                                   const std::vector<int32_t>& end_tokens);
