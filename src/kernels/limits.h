@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -18,6 +20,9 @@ float Sum(const float* x, int64_t size);
 // The instructions that kernels use: "avx512_bf16", "avx512", "avx2" or "portable". Different ones give other last
 // bits; portable ones give the same on every processor, and are several times as slow. Thread-safe.
 const char* Instructions();
+
+// All that this processor can use, the fastest first. Thread-safe.
+std::vector<std::string> AllInstructions();
 
 inline constexpr absl::string_view kPortable = "portable";
 inline constexpr absl::string_view kBestInstructions = "auto";  // the fastest that a processor has

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -76,18 +77,21 @@ std::atomic<const Loops*>& InUse() {
 
 const Loops& LoopsInUse() { return *InUse().load(std::memory_order_relaxed); }
 
+std::vector<std::string> AllInstructions() {
+  std::vector<std::string> names;
+  for (const Loops* loops : AllLoops()) names.emplace_back(loops->instructions);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 absl::Status UseInstructions(absl::string_view name) {
-  const std::vector<const Loops*> all = AllLoops();
-  for (const Loops* loops : all) {
+  for (const Loops* loops : AllLoops()) {
     if (name != kBestInstructions && name != loops->instructions) continue;
     InUse() = loops;
     return absl::OkStatus();
   }
-  std::vector<absl::string_view> names;
-  for (const Loops* loops : all) names.push_back(loops->instructions);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
   return absl::FailedPreconditionError(
-      absl::StrCat("this processor has no ", name, "; it has ", absl::StrJoin(names, ", ")));
+      absl::StrCat("this processor has no ", name, "; it has ", absl::StrJoin(AllInstructions(), ", ")));
 }
 
 int64_t MultiplyAndAdd() {

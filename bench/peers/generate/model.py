@@ -1,4 +1,4 @@
-"""The models that all peers compute with, in the form that each reads. Ours have the same shapes (MakeLlama95m, MakeSmolLm2);
+"""The models that all peers compute with, in the form that each reads. Ours have the same shapes (MakeLlama95m, MakeSmolLm2, MakeQwen3);
 their weights are drawn from another generator."""
 
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from shapes import VOCABULARIES
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -20,12 +20,17 @@ SIZES = {
         "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
         "num_key_value_heads": 3, "tie_word_embeddings": True,
     },
+    "qwen3": {
+        "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True,
+    },
 }  # fmt: skip
 
 
 def random_model(model, dtype):
     """In every dtype the same weights, rounded."""
-    config = LlamaConfig(
+    kind = Qwen3Config if model == "qwen3" else LlamaConfig
+    config = kind(
         vocab_size=VOCABULARIES[model], max_position_embeddings=1024, bos_token_id=None, eos_token_id=None, **SIZES[model]
     )
     torch.manual_seed(1)
@@ -58,6 +63,8 @@ GGUF_NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
@@ -107,9 +114,9 @@ def write_gguf(path, model, dtype, tokens=()):
     import gguf
 
     kinds = gguf.GGMLQuantizationType
-    model = random_model(model, "float32")
+    is_qwen3, model = model == "qwen3", random_model(model, "float32")
     config = model.config
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "qwen3" if is_qwen3 else "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -117,7 +124,9 @@ def write_gguf(path, model, dtype, tokens=()):
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
     add_vocabulary(writer, tokens)
@@ -126,7 +135,7 @@ def write_gguf(path, model, dtype, tokens=()):
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         weight = tensor.numpy()
-        if "q_proj" in name or "k_proj" in name:
+        if ("q_proj" in name or "k_proj" in name) and not is_qwen3:  # which rotates halves, as transformers does
             weight = interleaved(weight, config.num_attention_heads if "q_proj" in name else config.num_key_value_heads)
         kind = products if weight.ndim == 2 else kinds.F32
         writer.add_tensor(gguf_name(name), gguf.quantize(weight, kind), raw_dtype=kind)

@@ -42,7 +42,7 @@ def bars(name):
     if name.startswith("prefill/"):
         return {"fastest": 1.0}
     is_alone, is_exact = "/batch=1/" in name, not name.endswith("/dtype=int8")
-    if "/smollm2/" in name or not is_exact:
+    if name.count("/") == 3 or not is_exact:
         return {"fastest": 1.0 if is_alone else 1.2}
     return {"transformers": 2.5, "fastest": 1.05 if is_alone else 1.3}
 

@@ -3,12 +3,12 @@
 import dataclasses
 import random
 
-VOCABULARIES = {"llama": 8192, "smollm2": 49152}  # by model
+VOCABULARIES = {"llama": 8192, "smollm2": 49152, "qwen3": 151936}  # by model
 FLOATS = ("float32", "bfloat16")
 BATCHES = tuple(f"batch={rows}/dtype={dtype}" for dtype in (*FLOATS, "int8") for rows in (1, 16, 64))
 NAMES = (
     *(f"generate/{batch}" for batch in BATCHES),
-    *(f"generate/smollm2/{batch}" for batch in BATCHES),
+    *(f"generate/{model}/{batch}" for model in ("smollm2", "qwen3") for batch in BATCHES),
     *(f"prefill/tokens=512/dtype={dtype}" for dtype in FLOATS),
 )
 

@@ -56,7 +56,7 @@ class DpoGradients {
     const std::vector<Pairs> parts = CutPairs(forward);
     trainer::Backward(decoder_, *workers_, parts.size(),
                       [&](const model::Decoder& pass, size_t i) { return Loss(pass, parts[i], forward); });
-    AwaitDevice(decoder_.parameters().front().grad());
+    model::AwaitDevice(decoder_.parameters().front().grad().device());
     for (const at::Tensor& parameter : decoder_.parameters()) at::Tensor(parameter).mutable_grad() = at::Tensor();
     return absl::OkStatus();
   }

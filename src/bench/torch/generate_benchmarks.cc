@@ -119,9 +119,13 @@ absl::StatusOr<Prepared> PrepareArithmetic(const Settings& settings) {
   return Prepared{.run = Timed(std::move(rollout), settings.clock)};
 }
 
+model::Decoder MakeLlama(const at::Device& device, at::ScalarType dtype, bool /*quick*/) {
+  return MakeLlama95m(device, dtype);
+}
+
 // A model that decodes.
 struct Model {
-  model::Decoder (*make)(const at::Device& device, at::ScalarType dtype) = MakeLlama95m;
+  model::Decoder (*make)(const at::Device& device, at::ScalarType dtype, bool quick) = MakeLlama;
   at::ScalarType dtype = at::kFloat;
   bool int8_weights = false;
 };
@@ -130,7 +134,7 @@ struct Model {
 absl::StatusOr<std::shared_ptr<Rollout>> LlamaRollout(const Settings& settings, int64_t answers,
                                                       const Model& model = {}) {
   TDOCK_ASSIGN_OR_RETURN(const at::Device device, model::ParseDevice(settings.device));
-  return std::make_shared<Rollout>(Rollout{.decoder = model.make(device, model.dtype),
+  return std::make_shared<Rollout>(Rollout{.decoder = model.make(device, model.dtype, settings.quick),
                                            .workers = ShareSamples(settings.threads, answers),
                                            .int8_weights = model.int8_weights});
 }
@@ -243,7 +247,8 @@ std::vector<Benchmark> GenerateBenchmarks() {
           [model, batch](const Settings& settings) { return PrepareBatch(settings, model, batch); });
     }
   };
-  for (const auto& [group, make] : {std::pair{"generate", &MakeLlama95m}, {"generate/smollm2", &MakeSmolLm2}}) {
+  for (const auto& [group, make] :
+       {std::pair{"generate", &MakeLlama}, {"generate/smollm2", &MakeSmolLm2}, {"generate/qwen3", &MakeQwen3}}) {
     add_batches(group, {.make = make, .dtype = at::kFloat}, "/dtype=float32");
     add_batches(group, {.make = make, .dtype = at::kBFloat16}, "/dtype=bfloat16");
     add_batches(group, {.make = make, .dtype = at::kBFloat16, .int8_weights = true}, "/dtype=int8");

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "bench/torch/model_benchmarks.h"
 #include "bench/torch/subjects.h"
@@ -232,6 +233,35 @@ Benchmark OfKernel(const std::string& name, bool counts_operations, const MakeWo
       .prepare = [prepare](const Settings& settings) { return trainer::Guarded([&] { return prepare(settings); }); }};
 }
 
+// The same products with other instructions than those that this processor uses, which are the reference.
+Benchmark OfInstructions(const std::string& others, const std::string& weights, kernels::PackedFormat format) {
+  const std::string chosen = kernels::Instructions();
+  const auto prepare = [=](const Settings& settings) -> absl::StatusOr<Prepared> {
+    const auto bench = std::make_shared<Bench>(settings);
+    const auto timed = [=, quick = settings.quick](const std::string& instructions) -> absl::StatusOr<TimedRun> {
+      const absl::Cleanup restore = [=] { kernels::UseInstructions(chosen).IgnoreError(); };
+      TDOCK_RETURN_IF_ERROR(kernels::UseInstructions(instructions));
+      const auto dtype = format == kernels::PackedFormat::kFloat ? at::kFloat : at::kBFloat16;
+      const auto work = std::make_shared<Work>(Products(quick, dtype, format, 64));
+      const auto run = [=]() -> absl::StatusOr<Figure> {
+        const absl::Cleanup back = [=] { kernels::UseInstructions(chosen).IgnoreError(); };
+        TDOCK_RETURN_IF_ERROR(kernels::UseInstructions(instructions));
+        return Figure(work->operations / bench->Seconds(work->body) / 1e9);
+      };
+      return [=] { return trainer::Guarded(run); };
+    };
+    TDOCK_ASSIGN_OR_RETURN(const TimedRun run, timed(others));
+    TDOCK_ASSIGN_OR_RETURN(const TimedRun reference, timed(chosen));
+    return Prepared{.run = run, .reference = reference};
+  };
+  return {
+      .name = absl::StrCat("kernels/choice/instructions=", others, "/weights=", weights),
+      .unit = "GFLOP/s",
+      .better = Better::kHigher,
+      .of = chosen,
+      .prepare = [prepare](const Settings& settings) { return trainer::Guarded([&] { return prepare(settings); }); }};
+}
+
 Benchmark OfMachine(const std::string& name, const std::string& unit, double (Bench::*measure)() const) {
   return {.name = absl::StrCat("kernels/", name),
           .unit = unit,
@@ -256,6 +286,9 @@ std::vector<Benchmark> KernelBenchmarks() {
     for (const int64_t rows : {1, 16, 64, 512}) {
       all.push_back(OfKernel(absl::StrCat("product/rows=", rows, "/weights=", weights), true,
                              [=, format = format](bool quick) { return Products(quick, dtype, format, rows); }));
+    }
+    for (const std::string& others : kernels::AllInstructions()) {
+      if (others != kernels::Instructions()) all.push_back(OfInstructions(others, weights, format));
     }
   }
   const auto attention = [&](const std::string& what, int64_t rows, int64_t length, int64_t count) {

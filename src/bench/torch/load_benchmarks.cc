@@ -57,7 +57,7 @@ class Checkpoint {
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&]() -> absl::Status {
                              decoder = model::LoadCheckpoint(Env::Real(), folder_, device_);
                              TDOCK_RETURN_IF_ERROR(decoder.status());
-                             AwaitDevice(decoder->parameters().back());
+                             model::AwaitDevice(decoder->parameters().back().device());
                              return absl::OkStatus();
                            }));
     TDOCK_ASSIGN_OR_RETURN(const int64_t peak, PeakResidentMemory(Env::Real()));

@@ -58,6 +58,28 @@ model::ModelConfig SmolLm2Config() {
   return config;
 }
 
+model::ModelConfig Qwen3Config() {
+  model::ModelConfig config;
+  config.architecture = model::Architecture::kQwen3;
+  config.qk_norm = true;
+  config.vocab_size = 151'936;
+  config.hidden_size = 1024;
+  config.intermediate_size = 3072;
+  config.num_layers = 28;
+  config.num_heads = 16;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  config.max_positions = 1024;
+  config.tied_head = true;
+  return config;
+}
+
+model::ModelConfig Shrunk(model::ModelConfig config) {
+  config.num_layers = 1;
+  config.vocab_size /= 16;
+  return config;
+}
+
 model::ModelConfig Llama1bConfig() {
   model::ModelConfig config;
   config.vocab_size = 128'256;
@@ -101,8 +123,12 @@ model::Decoder MakeLlama95m(const at::Device& device, at::ScalarType dtype) {
   return model::Decoder::Random(Llama95mConfig(), kSeed, device, dtype);
 }
 
-model::Decoder MakeSmolLm2(const at::Device& device, at::ScalarType dtype) {
-  return model::Decoder::Random(SmolLm2Config(), kSeed, device, dtype);
+model::Decoder MakeSmolLm2(const at::Device& device, at::ScalarType dtype, bool quick) {
+  return model::Decoder::Random(quick ? Shrunk(SmolLm2Config()) : SmolLm2Config(), kSeed, device, dtype);
+}
+
+model::Decoder MakeQwen3(const at::Device& device, at::ScalarType dtype, bool quick) {
+  return model::Decoder::Random(quick ? Shrunk(Qwen3Config()) : Qwen3Config(), kSeed, device, dtype);
 }
 
 model::Decoder MakeLlama1b(const at::Device& device) {
@@ -137,10 +163,6 @@ std::unique_ptr<Workers> ShareSamples(int threads, int64_t samples) {
   at::set_num_threads(1);
   return std::make_unique<Workers>(static_cast<int>(std::min<int64_t>(threads, samples)),
                                    [] { at::init_num_threads(); });
-}
-
-void AwaitDevice(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) tensor.flatten().narrow(0, 0, 1).to(at::kCPU);
 }
 
 }  // namespace tdock::bench

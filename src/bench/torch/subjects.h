@@ -31,8 +31,12 @@ absl::StatusOr<Arithmetic> MakeArithmetic(const at::Device& device);
 model::Decoder MakeLlama95m(const at::Device& device, at::ScalarType dtype = at::kFloat);
 
 // A Llama of the shape of SmolLM2-135M with random weights: 30 layers, 576 wide, 9 heads, 3 key and value heads, 1536
-// wide inside, 49,152 tokens, the head tied to the embedding.
-model::Decoder MakeSmolLm2(const at::Device& device, at::ScalarType dtype);
+// wide inside, 49,152 tokens, the head tied to the embedding; if quick, one layer and a sixteenth of the tokens.
+model::Decoder MakeSmolLm2(const at::Device& device, at::ScalarType dtype, bool quick);
+
+// A Qwen3 of the shape of Qwen3-0.6B with random weights: 28 layers, 1024 wide, 16 heads of 128, 8 key and value heads,
+// 3072 wide inside, 151,936 tokens, the head tied to the embedding; if quick, as above.
+model::Decoder MakeQwen3(const at::Device& device, at::ScalarType dtype, bool quick);
 
 // A Llama of 1.2 billion parameters with random weights in bfloat16, shaped like Llama 3.2 1B: 16 layers, 2048 wide, 32
 // heads, 8 key and value heads, 8192 wide inside, 128,256 tokens, the head tied to the embedding.
@@ -52,8 +56,5 @@ Problem RandomProblem(const model::Decoder& decoder, int64_t prompt, int64_t ans
 // Workers that share out `samples` over at most `threads` threads, each of which computes alone: as in training, and
 // steady on a machine that does other work too.
 std::unique_ptr<Workers> ShareSamples(int threads, int64_t samples);
-
-// Returns when all that was started on the decoder's device has ended.
-void AwaitDevice(const at::Tensor& tensor);
 
 }  // namespace tdock::bench

@@ -138,7 +138,7 @@ class LlamaStep {
         .weight = at::ones({kSize, kSize}, options), .bias = {}, .arithmetic = model::Arithmetic::kLibtorch};
     std::vector<at::Tensor> products;
     for (int thread = 0; thread < workers_->threads(); ++thread) products.push_back(at::zeros({1}, options));
-    AwaitDevice(products.back());
+    model::AwaitDevice(products.back().device());
     TDOCK_ASSIGN_OR_RETURN(const double seconds, Seconds(clock_, [&] {
                              workers_->Run(workers_->threads(), [&](int thread) {
                                at::NoGradGuard no_grad;
@@ -146,7 +146,7 @@ class LlamaStep {
                                  products[static_cast<size_t>(thread)] = b(a);
                                }
                              });
-                             AwaitDevice(products.back());
+                             model::AwaitDevice(products.back().device());
                              return absl::OkStatus();
                            }));
     const double flops = 2.0 * std::pow(kSize, 3) * kProducts * static_cast<double>(products.size());
@@ -167,7 +167,7 @@ class LlamaStep {
              static_cast<double>(kRows * length_);
     });
     const double norm = optimizer_->Step(1e-6);
-    AwaitDevice(decoder_.parameters().front());
+    model::AwaitDevice(decoder_.parameters().front().device());
     if (std::isfinite(norm)) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("the norm of the gradients is ", norm));
   }

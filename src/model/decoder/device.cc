@@ -5,6 +5,7 @@
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -60,6 +61,11 @@ void PrepareMath() {
     const at::NoGradGuard no_grad;
     at::ones({16}, at::kDouble).exp_();
   });
+}
+
+void AwaitDevice(const at::Device& device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(std::max<c10::DeviceIndex>(device.index(), 0));
 }
 
 bool HasCuda() { return CudaDevices() > 0; }

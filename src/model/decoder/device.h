@@ -38,6 +38,9 @@ int WorkerThreads(int64_t asked, const at::Device& device);
 // same in the next run. Every Decoder does it.
 void PrepareMath();
 
+// Returns when all that this thread has started on the device has ended.
+void AwaitDevice(const at::Device& device);
+
 // Whether at least one CUDA device can be used.
 bool HasCuda();
 

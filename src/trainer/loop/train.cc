@@ -307,6 +307,7 @@ class PreparedRun final : public TrainingRun {
       Enter(step, "carrying out its stages");
       const absl::Time begun = context_.clock.Now();
       const absl::Status run = stages_.RunStep(step, open_->metrics);
+      if (run.ok()) model::AwaitDevice(models_.policy.decoder.device());  // what it started counts, too
       open_->seconds += absl::ToDoubleSeconds(context_.clock.Now() - begun);
       TDOCK_RETURN_IF_ERROR(run);
       read = NextBatch(step);
