@@ -72,11 +72,16 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
   command
       .add_option("--speculative-tokens", arguments.speculative_tokens,
                   "Maximum number of tokens that are guessed in a step from what the prompt or the answer has said "
-                  "before: where few answers are worked on at the same time, repetitions come faster; the answers stay "
+                  "before, or by the draft: where few answers are worked on at the same time, repetitions come faster; "
+                  "the answers stay "
                   "the same; 0: none")
       ->group(kModelGroup)
       ->check(CLI::Range(int64_t{0}, int64_t{64}))
       ->capture_default_str();
+  command
+      .add_option("--draft", arguments.draft,
+                  "Folder of another model with the same tokens, which guesses what was not said before")
+      ->group(kModelGroup);
   command.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->group(kModelGroup)->capture_default_str();
   command.add_option("--threads", arguments.threads, "Threads that divide the work; 0: one per core, or one on a GPU")
       ->group(kModelGroup)
@@ -91,7 +96,7 @@ void AddBatchOptions(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option("--cache-mib", arguments.cache_mib,
                   "Memory for keys and values, in MiB; answers for which there is no room wait; 0: what --max-rows "
-                  "answers need, at most half of what is free")
+                  "answers need, at most half of what is free; with a draft a quarter more")
       ->group(kModelGroup)
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
 }
@@ -114,6 +119,13 @@ absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments) {
     TDOCK_RETURN_IF_ERROR(model::LoadAdapters(Env::Real(), arguments.adapter, &folder.decoder));
     if (!arguments.unmerged) folder.decoder = folder.decoder.Merged();
   }
+  if (!arguments.draft.empty()) {
+    if (arguments.speculative_tokens == 0) {
+      return absl::InvalidArgumentError("--draft guesses tokens, so --speculative-tokens must be at least 1, not 0");
+    }
+    TDOCK_RETURN_IF_ERROR(
+        Annotate(engine::LoadDraft(Env::Real(), arguments.draft, {.dtype = dtype}, folder), "--draft"));
+  }
   return folder;
 }
 
@@ -125,6 +137,7 @@ ServedModel::ServedModel(const ModelArguments& arguments, const engine::ModelFol
                                .tokenizer = folder.tokenizer.get(),
                                .cache_bytes = arguments.cache_mib << 20,
                                .speculative_tokens = arguments.speculative_tokens,
+                               .draft = folder.draft ? &*folder.draft : nullptr,
                                .int8_weights = arguments.int8}) {}
 
 }  // namespace tdock::cli

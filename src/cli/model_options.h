@@ -24,6 +24,7 @@ struct ModelArguments {
   int64_t max_rows = engine::EngineOptions().max_rows;
   int64_t cache_mib = 0;
   int64_t speculative_tokens = 7;
+  std::string draft;
 };
 
 // `names` are those of the option for the model's folder, such as "--model". `arguments` must live until the command
@@ -33,9 +34,8 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
 // Those for a command that works on many answers at the same time.
 void AddBatchOptions(CLI::App& command, ModelArguments& arguments);
 
-// The errors of LoadModelFolder() and LoadAdapters(); InvalidArgument for --int8 on a GPU, and for --dtype float16 on
-// the CPU. Throws c10::Error
-// if memory is exhausted.
+// The errors of LoadModelFolder(), LoadAdapters() and LoadDraft(); InvalidArgument for --int8 on a GPU, and for --dtype
+// float16 on the CPU. Throws c10::Error if memory is exhausted.
 absl::StatusOr<engine::ModelFolder> LoadModel(const ModelArguments& arguments);
 
 // An engine with the threads that it uses. From the first one on, libtorch's own threads are one for each of these.

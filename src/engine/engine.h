@@ -86,11 +86,16 @@ struct EngineOptions {
   // The most tokens of a step; prompts are read in pieces that fit. At least 1.
   int64_t max_step_tokens = 2048;
   // Maximum number of tokens of a step that are guesses: what followed the last tokens of an answer where these stood
-  // before, in its prompt or in itself. They pass through the model with those tokens, and each that is the token which
-  // is then chosen saves a step. So the answers are those without guesses, bit for bit in batch-invariant mode. A step
-  // has no guesses if it has more than so many other tokens, an answer none if its tokens have penalties or a
-  // constraint. 0: no step has any.
+  // before, in its prompt or in itself, or what the draft says. They pass through the model with those tokens, and each
+  // that is the token which is then chosen saves a step. So the answers are those without guesses, bit for bit in
+  // batch-invariant mode. A step has no guesses if it has more than so many other tokens, an answer none if its tokens
+  // have penalties or a constraint. 0: no step has any.
   int64_t speculative_tokens = 0;
+  // A model of the same tokens which guesses where nothing stood before; null: none. Only its speed matters, and how
+  // often it chooses what the large one chooses. It is a small one, or the same again: in batch-invariant mode its
+  // weights are rounded to int8, unless it is packed. They are those of the first step. Its keys and values take a
+  // quarter of cache_bytes more at most. It must outlive the engine.
+  const model::Decoder* draft = nullptr;
   // New requests wait until all answers in progress have ended: static batching, to compare with.
   bool one_batch_at_a_time = false;
   // In batch-invariant mode, weights and what they multiply are rounded to int8 (kernels::PackedFormat). Products are

@@ -82,10 +82,17 @@ void Stamp(Completion& completion, int64_t version) {
 
 }  // namespace
 
+namespace {
+
+int64_t CacheBudget(const EngineOptions& options, const at::Device& device) {
+  return options.cache_bytes > 0 ? options.cache_bytes : std::max(FreeBytes(device) / 2, kLeastCacheBytes);
+}
+
+}  // namespace
+
 int64_t CacheBytesFor(const EngineOptions& options, const model::Decoder& decoder, int64_t rows, int64_t longest) {
   const int64_t needed = std::min(rows, options.max_rows) * PagesFor(longest);
-  const int64_t budget =
-      options.cache_bytes > 0 ? options.cache_bytes : std::max(FreeBytes(decoder.device()) / 2, kLeastCacheBytes);
+  const int64_t budget = CacheBudget(options, decoder.device());
   return std::max<int64_t>(std::min(needed, budget / PageBytes(decoder)), 1) * PageBytes(decoder);
 }
 
@@ -112,10 +119,28 @@ void EngineCore::MakeCache(const model::Decoder& decoder) {
   } else {
     cache_ = std::make_unique<PagedCache>(config_, values, pages);
   }
-  scheduler_ = std::make_unique<Scheduler>(*cache_, SchedulerLimits{.max_rows = options_.max_rows,
-                                                                    .max_step_tokens = options_.max_step_tokens,
-                                                                    .one_batch_at_a_time = options_.one_batch_at_a_time,
-                                                                    .speculative_tokens = options_.speculative_tokens});
+  if (options_.draft != nullptr) MakeDraft();
+  const SchedulerLimits limits = {.max_rows = options_.max_rows,
+                                  .max_step_tokens = options_.max_step_tokens,
+                                  .one_batch_at_a_time = options_.one_batch_at_a_time,
+                                  .speculative_tokens = options_.speculative_tokens};
+  scheduler_ = std::make_unique<Scheduler>(*cache_, limits, draft_.get());
+}
+
+// For as many sequences as a step has guesses.
+void EngineCore::MakeDraft() {
+  if (!packed_draft_) {
+    packed_draft_ = *options_.draft;
+    if (packed_draft_->batch_invariant() && !packed_draft_->is_packed()) {
+      kernels::WithTeam(workers(), [&] { packed_draft_->PackWeights(/*int8=*/true); });
+    }
+  }
+  EngineOptions own;
+  own.cache_bytes = CacheBudget(options_, packed_draft_->device()) / 4;
+  const int64_t rows = expected_rows_ > 0 ? expected_rows_ : options_.max_rows;
+  const int64_t longest = expected_rows_ > 0 ? expected_tokens_ : packed_draft_->config().context_length();
+  const int64_t bytes = CacheBytesFor(own, *packed_draft_, std::min(rows, options_.speculative_tokens), longest);
+  draft_ = std::make_unique<Draft>(options_, *packed_draft_, bytes, workers());
 }
 
 void EngineCore::Add(std::unique_ptr<OpenRequest> request, std::vector<Answer>& ended) {
@@ -289,7 +314,9 @@ void EngineCore::Step(const model::Decoder& decoder, int64_t version, std::vecto
     MakeCache(decoder);
     for (const auto& [id, request] : requests_) scheduler_->Add(*request->leader());
   }
+  begun = clock().Now();
   std::vector<Piece> pieces = scheduler_->Next();
+  if (draft_ != nullptr) done_.computing += clock().Now() - begun;
   if (scheduler_->too_long() != nullptr) EndAll(*scheduler_->too_long()->request, TooLong(*cache_), ended);
   if (pieces.empty()) return;
   begun = clock().Now();
@@ -335,6 +362,7 @@ void EngineCore::Clear(bool weights_stay) {
     done_.shared_tokens += scheduler_->shared_tokens();
   }
   scheduler_.reset();
+  draft_.reset();
   cache_.reset();
   Expect(0, 0);
 }

@@ -49,6 +49,7 @@ class EngineCore {
 
  private:
   void MakeCache(const model::Decoder& decoder);
+  void MakeDraft();
   // The decoder, or one with packed copies of its weights where passes use such.
   const model::Decoder& Packed(const model::Decoder& decoder);
   std::vector<PassResult> RunPasses(const model::Decoder& decoder, std::span<Piece> pieces);
@@ -69,8 +70,9 @@ class EngineCore {
   const model::ModelConfig config_;
   Workers alone_{1};
   std::unique_ptr<model::KvCache> cache_;  // with scheduler_: made when there is something to do
+  std::unique_ptr<Draft> draft_;           // with the cache
   std::unique_ptr<Scheduler> scheduler_;
-  std::optional<model::Decoder> packed_;
+  std::optional<model::Decoder> packed_, packed_draft_;
   absl::flat_hash_map<RequestId, std::unique_ptr<OpenRequest>> requests_;
   uint64_t arrivals_ = 0;
   int64_t expected_rows_ = 0, expected_tokens_ = 0;  // 0: see Expect()

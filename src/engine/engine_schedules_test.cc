@@ -39,8 +39,10 @@ class Schedules : public testing::TestWithParam<Mode> {
  protected:
   static constexpr size_t kQuestions = 16;
 
-  Schedules() : decoder_(model::TinyDecoder(Small(), 21, GetParam().device)) {
-    if (GetParam().batch_invariant) decoder_.SetBatchInvariant(true);
+  Schedules()
+      : decoder_(model::TinyDecoder(Small(), 21, GetParam().device)),
+        another_(model::TinyDecoder(Small(), 22, GetParam().device)) {
+    for (Decoder* decoder : {&decoder_, &another_}) decoder->SetBatchInvariant(GetParam().batch_invariant);
     Rng rng(3);
     for (size_t i = 0; i < kQuestions; ++i) questions_.push_back(Question(i, rng));
     EngineOptions plain;
@@ -84,16 +86,18 @@ class Schedules : public testing::TestWithParam<Mode> {
     return request;
   }
 
-  static EngineOptions RandomOptions(Rng& rng, const Decoder& decoder) {
+  EngineOptions RandomOptions(Rng& rng) const {
     EngineOptions options;
     options.max_rows = static_cast<int64_t>(1 + rng.Below(8));
     options.max_step_tokens = static_cast<int64_t>(1 + rng.Below(40));
     options.dense_cache = rng.Below(5) == 0;
     options.one_batch_at_a_time = rng.Below(6) == 0;
     options.speculative_tokens = static_cast<int64_t>(rng.Below(3) * rng.Below(8));
+    // One that is always right, or one that seldom is.
+    if (options.speculative_tokens > 0 && rng.Below(2) == 0) options.draft = rng.Below(2) == 0 ? &decoder_ : &another_;
     if (rng.Below(3) != 0) {
       options.cache_bytes =
-          static_cast<int64_t>(3 + rng.Below(8)) * PagedCache::PageBytes(decoder.config(), decoder.compute_type());
+          static_cast<int64_t>(3 + rng.Below(8)) * PagedCache::PageBytes(decoder_.config(), decoder_.compute_type());
     }
     return options;
   }
@@ -128,7 +132,7 @@ class Schedules : public testing::TestWithParam<Mode> {
 
   void Run(uint64_t seed, EngineStats& total);
 
-  Decoder decoder_;
+  Decoder decoder_, another_;
   std::vector<Request> questions_;
   std::vector<std::vector<Completion>> expected_;
 };
@@ -137,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, Schedules, testing::ValuesIn(Modes()),
 
 void Schedules::Run(uint64_t seed, EngineStats& total) {
   Rng rng(seed);
-  EngineOptions options = RandomOptions(rng, decoder_);
+  EngineOptions options = RandomOptions(rng);
   Workers workers(rng.Below(4) == 0 ? 2 : 1);
   options.workers = &workers;
   Engine engine(decoder_, options);

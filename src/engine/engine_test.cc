@@ -367,6 +367,47 @@ TEST(EngineOnTheCpu, WithWeightsInInt8AnswersNearly) {
               Fails(absl::StatusCode::kInvalidArgument, {"int8_weights", "batch-invariant"}));
 }
 
+TEST(EngineOnTheCpu, ADraftOfTheSameWeightsIsRightAndSavesSteps) {
+  Decoder decoder = model::TinyDecoder(model::TinyConfig(Architecture::kLlama, false), 5, at::kCPU);
+  decoder.SetBatchInvariant(true);
+  for (const double temperature : {0.0, 1.0}) {
+    const std::vector<Prompt> prompts = {{.tokens = {3, 1, 4}, .samples = 2}};
+    const SamplingParams params = {.temperature = temperature, .max_new_tokens = 40, .seed = 2};
+    Engine plain(decoder, {.end_tokens = {kNoEnd}});
+    Engine guessing(decoder, {.end_tokens = {kNoEnd}, .speculative_tokens = 8, .draft = &decoder});
+    Engine repeating(decoder, {.end_tokens = {kNoEnd}, .speculative_tokens = 8});
+    const auto expected = *plain.Generate(prompts, params), given = *guessing.Generate(prompts, params);
+    ASSERT_TRUE(repeating.Generate(prompts, params).ok());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(given[i].tokens, expected[i].tokens) << temperature;
+      EXPECT_EQ(given[i].log_probs, expected[i].log_probs) << temperature;
+    }
+    EXPECT_LT(guessing.stats().steps, repeating.stats().steps) << temperature;
+    EXPECT_GT(guessing.stats().right_guesses, repeating.stats().right_guesses) << temperature;
+    EXPECT_LE(guessing.stats().steps, plain.stats().steps * 3 / 4) << temperature;
+  }
+}
+
+TEST(EngineOnTheCpu, ADraftThatCannotGuessIsRefused) {
+  const Decoder decoder = model::TinyDecoder(model::TinyConfig(Architecture::kLlama, false), 5, at::kCPU);
+  ModelConfig config = decoder.config();
+  config.vocab_size += 16;
+  const Decoder of_other_tokens = Decoder::Random(config, 1, at::kCPU);
+  config = decoder.config();
+  config.rope.type = model::RopeType::kDynamic;
+  config.rope.factor = 2;
+  const Decoder dynamic = Decoder::Random(config, 1, at::kCPU);
+  const auto status = [&](const Decoder& draft, int64_t most) {
+    return Engine(decoder, {.speculative_tokens = most, .draft = &draft})
+        .Add({.prompt = {.tokens = {1}}, .sampling = {.max_new_tokens = 2}})
+        .status();
+  };
+  EXPECT_EQ(status(decoder, 1), absl::OkStatus());
+  EXPECT_THAT(status(decoder, 0), Fails(absl::StatusCode::kInvalidArgument, {"speculative_tokens"}));
+  EXPECT_THAT(status(of_other_tokens, 1), Fails(absl::StatusCode::kInvalidArgument, {"draft", "tokens"}));
+  EXPECT_THAT(status(dynamic, 1), Fails(absl::StatusCode::kInvalidArgument, {"draft", "dynamic"}));
+}
+
 // Packed weights must not outlive the weights that they are copies of.
 TEST(EngineOnTheCpu, SeesWeightsThatHaveChangedSinceTheLastCall) {
   Decoder decoder = model::TinyDecoder(model::TinyConfig(Architecture::kQwen2, false), 21, at::kCPU);

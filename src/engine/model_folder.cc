@@ -54,4 +54,47 @@ absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder,
   return ModelFolder{std::move(tokenizer), std::move(decoder), std::move(end_tokens)};
 }
 
+absl::Status CheckSameTokens(const text::Tokenizer& of_model, const text::Tokenizer& given) {
+  if (of_model.vocab_size() != given.vocab_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its tokenizer has ", given.vocab_size(), " tokens, and the model's ", of_model.vocab_size()));
+  }
+  for (int32_t id = 0; id < of_model.vocab_size(); ++id) {
+    if (of_model.IdToToken(id) == given.IdToToken(id)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("its tokenizer has another token ", id, " than the model's"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDraft(const model::Decoder& draft, const model::Decoder& decoder) {
+  const model::ModelConfig& config = draft.config();
+  if (draft.used_tokens() != decoder.used_tokens() || config.vocab_size < decoder.config().vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the draft knows ", config.vocab_size, " tokens and chooses among ",
+                                                   draft.used_tokens(), ", the model ", decoder.config().vocab_size,
+                                                   " and ", decoder.used_tokens(), "; a draft needs the model's"));
+  }
+  if (config.head != model::Head::kTokens) {
+    return absl::InvalidArgumentError("the draft has a value head; a draft needs a token head");
+  }
+  if (config.rope.type == model::RopeType::kDynamic) {
+    return absl::InvalidArgumentError(
+        "the draft's positions depend on the length of an answer (rope_scaling dynamic), which such a guess cannot "
+        "have");
+  }
+  if (draft.device() != decoder.device()) {
+    return absl::InvalidArgumentError(absl::StrCat("the draft is on ", draft.device().str(), ", the model on ",
+                                                   decoder.device().str(), "; they must be on one device"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadDraft(Env& env, const std::string& folder, const model::LoadOptions& options, ModelFolder& model) {
+  TDOCK_ASSIGN_OR_RETURN(ModelFolder draft, LoadModelFolder(env, folder, model.decoder.device(), options));
+  const absl::Status same = CheckSameTokens(*model.tokenizer, *draft.tokenizer);
+  if (!same.ok()) return Annotate(same, folder);
+  if (absl::Status fits = CheckDraft(draft.decoder, model.decoder); !fits.ok()) return Annotate(fits, folder);
+  model.draft = std::move(draft.decoder);
+  return absl::OkStatus();
+}
+
 }  // namespace tdock::engine

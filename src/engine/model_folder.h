@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct ModelFolder {
   model::Decoder decoder;                      // its vocabulary is limited to the tokenizer's
   // The tokenizer's eos_id() first, then what config.json and generation_config.json name beside it.
   std::vector<int32_t> end_tokens;
+  // A small model of the same tokens, see EngineOptions::draft.
+  std::optional<model::Decoder> draft = std::nullopt;
 };
 
 // Errors of text::LoadTokenizer() and model::LoadCheckpoint(); InvalidArgument if the tokenizer has tokens that the
@@ -26,5 +29,15 @@ struct ModelFolder {
 // c10::Error if memory is exhausted.
 absl::StatusOr<ModelFolder> LoadModelFolder(Env& env, const std::string& folder, const at::Device& device,
                                             const model::LoadOptions& options = {});
+
+// InvalidArgument names the first token that does not mean the same for a model and what is given to it.
+absl::Status CheckSameTokens(const text::Tokenizer& of_model, const text::Tokenizer& given);
+
+// InvalidArgument says why a model cannot guess for another one (EngineOptions::draft).
+absl::Status CheckDraft(const model::Decoder& draft, const model::Decoder& decoder);
+
+// Loads a model that guesses for the one in `model`, on its device. The errors of LoadModelFolder(),
+// CheckSameTokens() and CheckDraft().
+absl::Status LoadDraft(Env& env, const std::string& folder, const model::LoadOptions& options, ModelFolder& model);
 
 }  // namespace tdock::engine

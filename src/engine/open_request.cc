@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
+#include "engine/model_folder.h"
 
 namespace tdock::engine {
 namespace {
@@ -139,7 +140,11 @@ absl::Status CheckOptions(const EngineOptions& options, const model::Decoder& de
   if (options.int8_weights && !decoder.batch_invariant()) {
     return absl::InvalidArgumentError("int8_weights is for decoders in batch-invariant mode");
   }
-  return absl::OkStatus();
+  if (options.draft == nullptr) return absl::OkStatus();
+  if (options.speculative_tokens < 1) {
+    return absl::InvalidArgumentError("a draft guesses, so speculative_tokens must be at least 1, not 0");
+  }
+  return CheckDraft(*options.draft, decoder);
 }
 
 absl::Status CheckRequest(const Request& request, const EngineOptions& options, int64_t vocab_size) {

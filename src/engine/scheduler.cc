@@ -141,6 +141,7 @@ std::vector<Piece> Scheduler::Next() {
 void Scheduler::Guess(std::vector<Piece>& pieces) {
   int64_t left = limits_.speculative_tokens + 1;
   for (const Piece& piece : pieces) left -= piece.count;
+  std::vector<Draft::Asked> asked;
   for (Piece& piece : pieces) {
     const Sequence& sequence = *piece.sequence;
     if (!sequence.may_guess || sequence.completion.tokens.empty() || !sequence.IsReadWith(piece.count)) continue;
@@ -148,11 +149,13 @@ void Scheduler::Guess(std::vector<Piece>& pieces) {
     const int64_t most = std::min({left, sequence.guess_length, sequence.longest - sequence.size() - 1});
     if (most <= 0) continue;
     std::vector<int32_t> guesses = GuessNext(sequence.tokens, most);
-    const auto count = static_cast<int64_t>(guesses.size());
+    const int64_t count = guesses.empty() && draft_ != nullptr ? most : std::ssize(guesses);
     if (count == 0 || !cache_.Reserve(sequence.cache, sequence.size() + count)) continue;
-    piece.guesses = std::move(guesses);
     left -= count;
+    piece.guesses = std::move(guesses);
+    if (piece.guesses.empty()) asked.push_back({.sequence = &sequence, .most = most, .guesses = &piece.guesses});
   }
+  if (!asked.empty()) draft_->Guess(asked);
 }
 
 void Scheduler::Done(const Piece& piece) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/sequence.h"
 #include "model/decoder/kv_cache.h"
 
@@ -29,7 +30,9 @@ struct SchedulerLimits {
 // last one is sent back, and read again later. Not thread-safe.
 class Scheduler {
  public:
-  Scheduler(model::KvCache& cache, const SchedulerLimits& limits) : cache_(cache), limits_(limits) {}
+  // `draft` guesses where nothing was said before that an answer repeats; null: nobody does.
+  Scheduler(model::KvCache& cache, const SchedulerLimits& limits, Draft* draft = nullptr)
+      : cache_(cache), limits_(limits), draft_(draft) {}
 
   // A sequence must live until it is removed. It waits for its turn.
   void Add(Sequence& sequence);
@@ -66,6 +69,7 @@ class Scheduler {
 
   model::KvCache& cache_;
   const SchedulerLimits limits_;
+  Draft* const draft_;
   SequenceQueue waiting_, running_;
   Sequence* too_long_ = nullptr;
   int64_t places_of_batch_ = 0;  // of one_batch_at_a_time, that are not taken yet

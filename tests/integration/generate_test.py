@@ -394,6 +394,20 @@ class Generate(WithModel):
         self.assertEqual(self.answers("--prompt", "abc"), self.answers("--prompt", "abc", "--dtype", "float32"))
         self.assertIn("--dtype auto", self.refused("generate", *asked, "--dtype", "float16"))
 
+    def test_a_draft_changes_no_answer_and_needs_the_same_tokens(self):
+        draft = write_model(self.own / "draft", seed=1)
+        asked = ["--prompt", "abc", "--prompt", "x", "--max-new-tokens", "40", "--ignore-eos"]
+        for temperature in ("0", "1"):
+            alone = self.answers(*asked, "--temperature", temperature)
+            self.assertEqual(self.answers(*asked, "--temperature", temperature, "--draft", draft), alone)
+        ask = ["generate", "--model", self.model, *asked, "--draft", draft]
+        mentions(self.refused(*ask, "--speculative-tokens", "0"), "--draft", "--speculative-tokens")
+        tokenizer = draft / "tokenizer.json"
+        tokenizer.write_text(tokenizer.read_text().replace("<eos>", "<end>"))
+        names = draft / "tokenizer_config.json"
+        names.write_text(names.read_text().replace("<eos>", "<end>"))
+        mentions(self.refused(*ask), "--draft", draft, "token 256")
+
     def test_few_rows_and_little_memory_only_make_it_slower(self):
         # A position takes 16 · 2 · 16 numbers of 4 bytes, so that there is room for 512 of them, of 6 · 153.
         model = write_model(self.own / "deep", num_hidden_layers=16)

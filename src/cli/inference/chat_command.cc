@@ -177,8 +177,8 @@ Command AddChat(CLI::App& app) {
       ->excludes("--template");
   // A server has loaded its model, and has its template.
   for (const char* option :
-       {"--adapter", "--unmerged", "--dtype", "--int8", "--kernels", "--speculative-tokens", "--device", "--threads",
-        "--template", "--template-variables", "--template-date", "--raw"}) {
+       {"--adapter", "--unmerged", "--dtype", "--int8", "--kernels", "--speculative-tokens", "--draft", "--device",
+        "--threads", "--template", "--template-variables", "--template-date", "--raw"}) {
     server->excludes(command->get_option(option));
   }
   AddSamplingOptions(*command, arguments->sampling);

@@ -12,21 +12,6 @@
 namespace tdock::cli {
 namespace {
 
-// That the tokens of one mean the same for the other.
-absl::Status CheckSameTokens(const text::Tokenizer& served, const text::Tokenizer& given) {
-  if (served.vocab_size() != given.vocab_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("its tokenizer has ", given.vocab_size(),
-                                                   " tokens, and that of the model that is served ",
-                                                   served.vocab_size()));
-  }
-  for (int32_t id = 0; id < served.vocab_size(); ++id) {
-    if (served.IdToToken(id) == given.IdToToken(id)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("its tokenizer has another token ", id, " than that of the model that is served"));
-  }
-  return absl::OkStatus();
-}
-
 nlohmann::json SettingsOf(const model::ModelConfig& config) {
   nlohmann::json settings = ReadJson(model::ModelConfigJson(config));
   for (const char* const key : {"torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) settings.erase(key);
@@ -60,7 +45,7 @@ OtherWeights::OtherWeights(const engine::ModelFolder& served)
 }
 
 absl::Status OtherWeights::Check(const engine::ModelFolder& given) const {
-  TDOCK_RETURN_IF_ERROR(CheckSameTokens(tokenizer_, *given.tokenizer));
+  TDOCK_RETURN_IF_ERROR(engine::CheckSameTokens(tokenizer_, *given.tokenizer));
   TDOCK_RETURN_IF_ERROR(CheckSameSettings(config_, given.decoder.config()));
   const model::NamedTensors after = given.decoder.NamedWeights();
   for (size_t i = 0; i < std::min(shapes_.size(), after.size()); ++i) {

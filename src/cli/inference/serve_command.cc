@@ -101,10 +101,14 @@ struct ServeInputs {
 };
 
 // Once for all engines, which share what a decoder has.
-void PackOnce(const ServeArguments& arguments, model::Decoder& decoder) {
-  if (!decoder.batch_invariant()) return;
-  Workers workers(model::WorkerThreads(arguments.model.threads, decoder.device()), [] { at::init_num_threads(); });
-  kernels::WithTeam(workers, [&] { decoder.PackWeights(arguments.model.int8); });
+void PackOnce(const ServeArguments& arguments, engine::ModelFolder& model) {
+  if (!model.decoder.batch_invariant()) return;
+  Workers workers(model::WorkerThreads(arguments.model.threads, model.decoder.device()),
+                  [] { at::init_num_threads(); });
+  kernels::WithTeam(workers, [&] {
+    model.decoder.PackWeights(arguments.model.int8);
+    if (model.draft) model.draft->PackWeights(/*int8=*/true);
+  });
 }
 
 absl::StatusOr<ServeInputs> Gather(const ServeArguments& arguments) {
@@ -130,7 +134,7 @@ absl::StatusOr<ServeInputs> Gather(const ServeArguments& arguments) {
     reply_form = *named;
   }
   TDOCK_ASSIGN_OR_RETURN(engine::ModelFolder model, LoadModel(arguments.model));
-  PackOnce(arguments, model.decoder);
+  PackOnce(arguments, model);
   return ServeInputs{std::move(keys), std::get<inference::SamplingAsk>(std::move(preferred)), reply_form,
                      std::move(model)};
 }
