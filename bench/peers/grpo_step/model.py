@@ -1,16 +1,20 @@
 """Makes the folder that both sides read: a Llama with random weights, its tokenizer, and prompts.jsonl.
 
-    model.py FOLDER [--quick]
+    model.py FOLDER NAME [--quick]
+
+For a NAME with smollm2 it is SmolLM2-135M-Instruct; with --quick it is never that.
 """
 
 import argparse
 import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from setting import setting_of
+from setting import is_real, setting_of
 
 PROMPTS = 64
 END, PADDING = "<|end|>", "<|pad|>"
@@ -51,7 +55,7 @@ def prompt_of(tokenizer, tokens, generator):
             return text
 
 
-def write_folder(folder, setting):
+def write_random(folder, setting):
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -65,7 +69,18 @@ def write_folder(folder, setting):
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    generator = random.Random(2)
+
+
+def write_folder(folder, name, quick):
+    setting = setting_of(name, quick)
+    if is_real(name) and not quick:
+        maker = Path(__file__).resolve().parents[3] / "examples/real-model/make_model.py"
+        subprocess.run([sys.executable, maker, folder], check=True)
+    else:
+        write_random(folder, setting)
+    from transformers import AutoTokenizer
+
+    tokenizer, generator = AutoTokenizer.from_pretrained(folder), random.Random(2)
     prompts = [prompt_of(tokenizer, setting.prompt_tokens, generator) for _ in range(PROMPTS)]
     lines = [json.dumps({"prompt": prompt}) + "\n" for prompt in prompts]
     (folder / "prompts.jsonl").write_text("".join(lines))
@@ -74,6 +89,7 @@ def write_folder(folder, setting):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("name")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +97,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=arguments.folder.parent) as unfinished:
         made = Path(unfinished) / "made"
         made.mkdir()
-        write_folder(made, setting_of(arguments.quick))
+        write_folder(made, arguments.name, arguments.quick)
         os.rename(made, arguments.folder)
 
 

@@ -30,22 +30,24 @@ def fail(what, text):
     sys.exit("\n".join([what, *lines[-20:]]))
 
 
-def model_folder(options):
+def model_folder(name, options):
     """Made when it is not there yet."""
-    folder = options.models / ("quick" if options.quick else "llama-33m")
+    folder = options.models / ("quick" if options.quick else "smollm2" if settings.is_real(name) else "llama-33m")
     if not folder.exists():
-        command = [options.python, HERE / "model.py", folder, *(["--quick"] if options.quick else [])]
+        command = [options.python, HERE / "model.py", folder, name, *(["--quick"] if options.quick else [])]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             fail(f"the model cannot be made in {folder}:", done.stderr)
     return folder
 
 
-def config_of(dtype, model, setting, threads):
+def config_of(name, model, setting, options):
+    lora = {"lora_rank": settings.LORA_RANK, "lora_alpha": settings.LORA_ALPHA} if settings.is_lora(name) else {}
     return {
         "recipe": "grpo",
-        "threads": threads,
-        "model": {"path": str(model), "compute_dtype": dtype},
+        "threads": options.threads,
+        "device": options.device,
+        "model": {"path": str(model), "compute_dtype": settings.dtype_of(name), **lora},
         "data": {
             "train_files": [str(model / "prompts.jsonl")],
             "train_batch_size": setting.prompts,
@@ -70,11 +72,11 @@ def config_of(dtype, model, setting, threads):
     }
 
 
-def our_step(dtype, model, setting, options):
+def our_step(name, model, setting, options):
     """The figures of the second step of a run."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "grpo.yaml"
-        config.write_text(json.dumps(config_of(dtype, model, setting, options.threads)))
+        config.write_text(json.dumps(config_of(name, model, setting, options)))
         command = [options.tdock, "train", config, "--run-dir", Path(folder) / "run"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
@@ -90,8 +92,9 @@ def our_step(dtype, model, setting, options):
 class Trl:
     """TRL's trainer in a program of its own, which takes a step when it is asked for one."""
 
-    def __init__(self, dtype, model, options):
-        command = [options.python, HERE / "peer.py", model, "--dtype", dtype, "--threads", str(options.threads)]
+    def __init__(self, name, dtype, model, options):
+        command = [options.python, HERE / "peer.py", model, name, "--dtype", dtype, "--threads", str(options.threads)]
+        command += ["--device", options.device]
         command += ["--quick"] if options.quick else []
         # Steps would otherwise look for packages of the network.
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(options.threads)}
@@ -121,25 +124,25 @@ class Trl:
 
 def fastest_dtype(name, model, options):
     """TRL's dtype for a benchmark, and the seconds of one step in each that was tried."""
-    if name.endswith("=float32"):
+    if settings.dtype_of(name) == "float32":
         return "float32", {}
     tried = {}
     for dtype in ("float32", "autocast", "bfloat16"):
-        with Trl(dtype, model, options) as trl:
+        with Trl(name, dtype, model, options) as trl:
             trl.step()
             tried[dtype] = trl.step()
         print(f"    trl in {dtype}: {tried[dtype]:.2f} s", file=sys.stderr, flush=True)
     return min(tried, key=tried.get), tried
 
 
-def measured(name, model, options):
-    setting, dtype = settings.setting_of(options.quick), name.rpartition("=")[2]
+def measured(name, options):
+    setting, model = settings.setting_of(name, options.quick), model_folder(name, options)
     trl_dtype, tried = fastest_dtype(name, model, options)
     ours, theirs = [], []
-    with Trl(trl_dtype, model, options) as trl:
+    with Trl(name, trl_dtype, model, options) as trl:
         trl.step()
         for _ in range(options.runs):
-            ours.append(our_step(dtype, model, setting, options))
+            ours.append(our_step(name, model, setting, options))
             theirs.append(trl.step())
     return entry(name, ours, theirs, trl_dtype, tried)
 
@@ -179,12 +182,12 @@ def entry(name, ours, theirs, trl_dtype, tried):
 def row(result):
     mark = "" if result["reached"] else "!"
     return (
-        f"{result['name']:<28}{result['ours']:>9.2f}{result['trl']:>9.2f}  {result['trl_dtype']:<10}"
+        f"{result['name']:<38}{result['ours']:>9.2f}{result['trl']:>9.2f}  {result['trl_dtype']:<10}"
         f"{result['ratio']:>6.2f}{mark:<1}{100 * result['model_share']:>11.1f} %"
     )
 
 
-HEAD = f"{'seconds of a step':<28}{'ours':>9}{'trl':>9}  {'its dtype':<10}{'ratio':>6} {'in the model':>13}"
+HEAD = f"{'seconds of a step':<38}{'ours':>9}{'trl':>9}  {'its dtype':<10}{'ratio':>6} {'in the model':>13}"
 
 
 def parsed(arguments):
@@ -195,6 +198,7 @@ def parsed(arguments):
     )
     parser.add_argument("--runs", type=int, default=3, help="of each side")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="a tiny model: shows that it works, not how fast")
     parser.add_argument("--tdock", type=Path, default=ROOT / "build/release/tdock", help="the program tdock")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv-oracle/bin/python", help="a Python with TRL")
@@ -218,14 +222,13 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and with it the programs that were started
     report = {
         "machine": machine(),
-        "settings": {"runs": options.runs, "threads": options.threads, "quick": options.quick},
+        "settings": {"runs": options.runs, "threads": options.threads, "device": options.device, "quick": options.quick},
         "versions": versions_of(options),
         "results": [],
     }
     print(f"{report['machine']['cpu']}: {' '.join(report['machine']['instructions'])}\n{HEAD}", flush=True)
-    model = model_folder(options)
     for name in options.only:
-        report["results"].append(measured(name, model, options))
+        report["results"].append(measured(name, options))
         print(row(report["results"][-1]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")

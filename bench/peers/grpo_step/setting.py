@@ -2,9 +2,15 @@
 
 import dataclasses
 
-NAMES = ("grpo_step/dtype=float32", "grpo_step/dtype=bfloat16")
-# Ours should be so many times as fast: in float32, and in bfloat16 beside the faster dtype of TRL's.
-BARS = dict(zip(NAMES, (3.5, 5.0)))
+# Ours should be so many times as fast: in float32, and in bfloat16 beside the fastest dtype of TRL's.
+BARS = {
+    "grpo_step/dtype=float32": 3.5,
+    "grpo_step/dtype=bfloat16": 5.0,
+    "grpo_step/smollm2/full/dtype=bfloat16": 2.5,
+    "grpo_step/smollm2/lora/dtype=bfloat16": 2.5,
+}
+NAMES = tuple(BARS)
+LORA_RANK, LORA_ALPHA = 16, 32.0  # on all linear layers
 
 LEARNING_RATE, WEIGHT_DECAY, KL, CLIP, CLIP_GRAD = 1e-6, 0.01, 0.04, 0.2, 1.0
 
@@ -32,10 +38,24 @@ class Setting:
         return 12 * self.new_tokens
 
 
+REAL = Setting(prompts=8, samples=8, prompt_tokens=48, new_tokens=64)  # of SmolLM2-135M-Instruct, which has its own sizes
 QUICK = Setting(
     vocabulary=512, hidden=64, ffn=96, layers=2, heads=4, kv_heads=2, prompts=2, samples=4, prompt_tokens=12, new_tokens=8
 )
 
 
-def setting_of(quick):
-    return QUICK if quick else Setting()
+def is_real(name):
+    return "/smollm2/" in name
+
+
+def is_lora(name):
+    return "/lora/" in name
+
+
+def dtype_of(name):
+    """In which ours computes."""
+    return name.rpartition("=")[2]
+
+
+def setting_of(name, quick):
+    return QUICK if quick else REAL if is_real(name) else Setting()
