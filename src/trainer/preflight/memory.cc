@@ -50,16 +50,17 @@ constexpr int64_t kLibraries = int64_t{12} << 20;
 
 // The holes in glibc's heaps, one for each thread, between tensors of all sizes that are freed in another order than
 // they were made. Measured (tests/nightly/memory.py): a third of what was in the heaps. With adapters as much again,
-// because their passes free a large tensor after each one that they keep, and what is made next is smaller or larger;
-// in half precision three fifths, because each product of matrices frees what oneDNN needs for it, beside the weights
-// that were cast for it and are kept. Where an mlp is computed again three quarters: its large tensors come and go
-// between small ones that are kept.
+// because their passes free a large tensor after each one that they keep, and what is made next is smaller or larger.
+// Where an mlp is computed again three quarters: its large tensors come and go between small ones that are kept. In
+// half precision a sixth; without batch-invariant mode three fifths, because each product of matrices frees what oneDNN
+// needs for it, beside the weights that were cast for it and are kept. Where layers are computed again a third.
 int64_t HolesBeside(int64_t in_heap, const model::Decoder& decoder) {
   if (!decoder.device().is_cpu()) return 0;
   if (decoder.lora()) return in_heap;
   const model::Recomputed again = decoder.recomputed();
-  if (again != model::Recomputed::kNothing && again != model::Recomputed::kAttentionCore) return in_heap * 3 / 4;
-  return c10::isReducedFloatingType(decoder.compute_type()) ? in_heap * 3 / 5 : in_heap / 3;
+  if (again == model::Recomputed::kMlp || again == model::Recomputed::kAttentionCoreAndMlp) return in_heap * 3 / 4;
+  if (again == model::Recomputed::kLayers || !c10::isReducedFloatingType(decoder.compute_type())) return in_heap / 3;
+  return decoder.batch_invariant() ? in_heap / 6 : in_heap * 3 / 5;
 }
 
 // How ranks divide a model that they train together; one process: not at all.
