@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks on a machine with an NVIDIA GPU, which needs nothing but a Python with torch for CUDA, what otherwise runs on processors: tests, training that learns, the same texts as on the CPU, and speed, beside TRL on the same card.
+# Checks on a machine with an NVIDIA GPU, which needs nothing but a Python with torch for CUDA, what otherwise runs on
+# processors: tests, training that learns, the same texts as on the CPU, and speed, beside TRL on the same card.
 #
 # usage: scripts/gpu_check.sh prepare [TORCH]
 #            builds for this version of torch (default: 2.11.0), on a machine with a package index: build/gpu_check/package.tar.xz,
@@ -10,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
-usage() { sed -n '5,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '5,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 fail() { echo "scripts/gpu_check.sh: $*" >&2; exit 1; }
 
 build=build/gpu_check
