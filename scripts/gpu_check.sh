@@ -16,7 +16,7 @@ fail() { echo "scripts/gpu_check.sh: $*" >&2; exit 1; }
 
 build=build/gpu_check
 packed=$build/package.tar.xz
-most_mb=64
+max_mb=64
 programs=(tdock tdock-bench)
 tests=(model_decoder_test engine_test engine_cache_test engine_sampling_test trainer_stages_test trainer_recipes_test)
 
@@ -58,7 +58,7 @@ prepare() {
   rm -rf $package
   local size
   size=$(du -m --apparent-size $packed | cut -f1)
-  [ "$size" -le $most_mb ] || fail "$packed has $size MB; at most $most_mb can be carried"
+  [ "$size" -le $max_mb ] || fail "$packed has $size MB; at most $max_mb can be carried"
   echo "$packed has $size MB, for torch $version: carry it with the sources, and call scripts/gpu_check.sh run there"
 }
 

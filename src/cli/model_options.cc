@@ -73,8 +73,7 @@ void AddModelOptions(CLI::App& command, const char* names, ModelArguments& argum
       .add_option("--speculative-tokens", arguments.speculative_tokens,
                   "Maximum number of tokens that are guessed in a step from what the prompt or the answer has said "
                   "before, or by the draft: where few answers are worked on at the same time, repetitions come faster; "
-                  "the answers stay "
-                  "the same; 0: none")
+                  "the answers stay the same; 0: none")
       ->group(kModelGroup)
       ->check(CLI::Range(int64_t{0}, int64_t{64}))
       ->capture_default_str();

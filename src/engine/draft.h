@@ -1,4 +1,4 @@
-// A small model that guesses which tokens a large one will choose. Internal to this module.
+// A model that guesses which tokens a large one will choose. Internal to this module.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class Draft {
   std::vector<Guesser> GuessOne(std::span<const Guesser> guessers);
   // Takes the places of others if there is no room.
   bool Reserve(const Sequence& own, int64_t length);
-  // The earliest that is not asked for now; false if there is none.
+  // Forgets the earliest sequence that no caller asks for now; false if all are asked for.
   bool ForgetAnIdleOne();
 
   const EngineOptions& options_;
